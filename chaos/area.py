@@ -1,0 +1,44 @@
+"""Where trials live while they run: a directory on a tmpfs where there is one (SIGKILL needs no disk), removed at the end."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+SHARED_MEMORY = Path("/dev/shm")
+NEEDED_BYTES = 256 << 20
+"""Far above what the trials of a few jobs hold at a time; containers often give /dev/shm 64 MiB only."""
+
+
+@contextlib.contextmanager
+def open_area(memory: Path = SHARED_MEMORY, mounts: Path = Path("/proc/mounts")) -> Iterator[Path]:
+    """An empty directory, on `memory` when `mounts` calls it a tmpfs with room that can be written, else where temporary files go."""
+    parent = memory if _is_roomy_tmpfs(memory, mounts) else None
+    area = Path(tempfile.mkdtemp(prefix="chaos-", dir=parent))
+    try:
+        yield area
+    finally:
+        remove_tree(area)
+
+
+def remove_tree(directory: Path) -> None:
+    """Remove what trials left, also directories that a command closed to its owner. Never raises; links are not followed."""
+    shutil.rmtree(directory, ignore_errors=True)
+    if not directory.exists():
+        return
+    for name, _, _ in os.walk(directory):
+        with contextlib.suppress(OSError):  # what still cannot be opened stays; the area is temporary by name
+            os.chmod(name, 0o700)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _is_roomy_tmpfs(memory: Path, mounts: Path) -> bool:
+    try:
+        lines = mounts.read_text("utf-8", "surrogateescape").splitlines()
+        free = shutil.disk_usage(memory).free
+    except OSError:
+        return False
+    kinds = [fields[2] for fields in map(str.split, lines) if len(fields) > 2 and fields[1] == str(memory)]
+    return kinds[-1:] == ["tmpfs"] and free >= NEEDED_BYTES and os.access(memory, os.W_OK | os.X_OK)

@@ -1,0 +1,142 @@
+"""Starting drivers for a trial: forked from the warm zygote, or the real command in a process of its own. Both get the same environment."""
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from chaos.scenario import Scenario
+from eventlog import steps
+from eventlog.ports import LinuxHost, RandomIds, SystemClock
+from recovery.driver.entry import Order, Ports, drive
+from recovery.script import Session, call_to_json
+from recovery.settings import read_settings
+
+HARNESS_FAILED = 99
+KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The directories of one trial."""
+
+    directory: Path
+
+    @property
+    def work(self) -> Path:
+        return self.directory / "work"
+
+    @property
+    def state(self) -> Path:
+        return self.directory / "state"
+
+    @property
+    def outside(self) -> Path:
+        return self.directory / "outside"
+
+    @property
+    def witness(self) -> Path:
+        return self.directory / "witness"
+
+    @property
+    def trace(self) -> Path:
+        return self.directory / "trace"
+
+    @property
+    def socket(self) -> Path:
+        return self.directory / "steps"
+
+    @property
+    def session(self) -> Path:
+        return self.directory / "session.toml"
+
+    def output(self, epoch: int) -> Path:
+        """A driver's stdout."""
+        return self.directory / f"driver-{epoch}.out"
+
+    def errors(self, epoch: int) -> Path:
+        """A driver's stderr."""
+        return self.directory / f"driver-{epoch}.err"
+
+
+def base_environment() -> dict[str, str]:
+    """What every driver and every plain run gets from this process's environment."""
+    return {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ} | {"PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def driver_environment(place: Place, epoch: int, wait: frozenset[str], tell: frozenset[str]) -> dict[str, str]:
+    """The environment of the driver of `epoch`: the contract, the step socket, and what commands of scenarios use."""
+    return base_environment() | {
+        "SESSION_EPOCH": str(epoch),
+        "SESSION_HOLDERS_DIR": str(place.directory / "holders"),
+        "WITNESS": str(place.witness),
+        "OUTSIDE": str(place.outside),
+        steps.TRACE_VARIABLE: str(place.trace),
+        steps.SOCKET_VARIABLE: str(place.socket),
+        steps.WAIT_VARIABLE: " ".join(sorted(wait)),
+        steps.TELL_VARIABLE: " ".join(sorted(tell)),
+    }
+
+
+def start_driver(scenario: Scenario, place: Place, epoch: int, entry: str, environment: Mapping[str, str]) -> int:
+    """Start the driver of `epoch`; its pid, a child of this process."""
+    if entry == "exec":
+        place.session.write_text(session_toml(scenario, place), "utf-8")
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        _redirect(place, epoch)
+        if entry == "exec":
+            path = os.pathsep.join(sys.path)
+            arguments = [sys.executable, "-m", "recovery", "run", str(place.session)]
+            os.execve(sys.executable, arguments, {**environment, "PYTHONPATH": path})
+        _drive_forked(scenario, place, environment)
+    except BaseException:
+        # The last line of a forked process: nothing may run on into the runner's own code (FACTS, trap 5).
+        traceback.print_exc()
+    finally:
+        os._exit(HARNESS_FAILED)
+
+
+def _redirect(place: Place, epoch: int) -> None:
+    null = os.open("/dev/null", os.O_RDONLY)
+    output = os.open(place.output(epoch), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    errors = os.open(place.errors(epoch), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for number, descriptor in enumerate((null, output, errors)):
+        os.dup2(descriptor, number)
+    os.closerange(3, 64)
+
+
+def _drive_forked(scenario: Scenario, place: Place, environment: Mapping[str, str]) -> NoReturn:
+    steps.install(steps.hook_from_environment(environment))
+    order = Order(str(place.state), to_session(scenario, place))
+    code = drive(order, read_settings(environment), Ports(SystemClock(), RandomIds(), LinuxHost()))
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def to_session(scenario: Scenario, place: Place) -> Session:
+    """The scenario's session in a trial's directories."""
+    return Session(scenario.name, str(place.work), str(place.state), scenario.on_interrupted, scenario.calls)
+
+
+def session_toml(scenario: Scenario, place: Place) -> str:
+    """The same session as a session file."""
+    lines = [f"{name} = {_toml(value)}" for name, value in (("name", scenario.name), ("workspace", str(place.work)), ("state", str(place.state)))]
+    lines.append(f"on_interrupted = {_toml(scenario.on_interrupted)}")
+    for call in scenario.calls:
+        lines.append("[[call]]")
+        lines += [f"{name} = {_toml(value)}" for name, value in call_to_json(call).items() if value is not None]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{name} = {_toml(one)}" for name, one in value.items()) + " }"
+    # Strings and numbers of JSON are those of TOML, once nothing is written as a surrogate pair.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")

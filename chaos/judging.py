@@ -1,0 +1,83 @@
+"""The oracle as the runner sees it: a process of its own that shares no code with the engine, asked over a pipe."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from chaos.results import OracleVerdict, Verdict
+
+JUDGE = Path(__file__).resolve().parent / "oracle" / "judge.py"
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """The oracle's answer to one trial."""
+
+    verdicts: tuple[OracleVerdict, ...] = ()
+    labels: dict[str, int] = {}
+    restored: int = 0
+    displaced: int = 0
+    digest: str | None = None
+    error: str | None = None
+
+
+class OracleProcess:
+    """One warm oracle process, started at the first question and again when it died."""
+
+    def __init__(self, places: Sequence[str]) -> None:
+        self._command = [sys.executable, "-I", "-S", str(JUDGE)]
+        for place in places:
+            self._command += ["--path", place]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def judge(self, request: Mapping[str, Any]) -> Judgement:
+        """Judge one trial. An oracle that fails to answer is unknown, never a pass."""
+        try:
+            answer = _decode(self._ask({"op": "judge", **request}))
+        except (OSError, ValueError, msgspec.MsgspecError) as error:
+            self.close()
+            answer = Judgement(error=f"{type(error).__name__}: {error}")
+        if answer.error is not None or not answer.verdicts:
+            detail = answer.error or "the oracle judged nothing"
+            return Judgement((*answer.verdicts, OracleVerdict("oracle-process", Verdict.UNKNOWN, detail)), answer.labels)
+        return answer
+
+    def list_tree(self, tree: Path) -> dict[str, Any]:
+        """The oracle's listing of a directory tree."""
+        listing: dict[str, Any] = json.loads(self._ask({"op": "list", "tree": str(tree)}))["listing"]
+        return listing
+
+    def _ask(self, request: Mapping[str, Any]) -> bytes:
+        if self._process is None or self._process.poll() is not None:
+            self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise OSError("the oracle process ended")
+        return line
+
+    @property
+    def pid(self) -> int:
+        """The oracle's pid, which is no process of any trial; 0 when it is not running."""
+        return self._process.pid if self._process is not None else 0
+
+    def close(self) -> None:
+        """End it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+
+def _decode(line: bytes) -> Judgement:
+    """The oracle says null where it has nothing to name."""
+    answer = json.loads(line)
+    for verdict in answer.get("verdicts", []):
+        verdict.update({name: "" for name, value in verdict.items() if value is None})
+    return msgspec.convert(answer, Judgement)

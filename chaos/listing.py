@@ -1,0 +1,72 @@
+"""`chaos list`: what there is to choose from."""
+
+import json as json_text
+import os
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from chaos.catalogue import MODES, choose
+from chaos.console import write_json
+from chaos.launch import record_steps
+from chaos.options import check_engine
+from chaos.plan import FAULTS
+
+list_app = typer.Typer(help="List steps, faults, modes or scenarios.", rich_markup_mode=None, add_completion=False)
+
+Mode = Annotated[str, typer.Option(metavar="M", help="the mode whose scenarios are meant")]
+Json = Annotated[str, typer.Option("--json", metavar="F", help="also write them to F as JSON; - prints only that")]
+
+
+@list_app.command("steps")
+def list_steps(
+    mode: Mode = "ci",
+    scenario: Annotated[str, typer.Option(metavar="S", help="only this scenario: its name, or the path of its file")] = "",
+    engine: Annotated[str, typer.Option(metavar="DIR", help="an engine copy to run instead")] = "",
+    json: Json = "",
+) -> None:
+    """Run each scenario once and list the steps its processes pass, in order."""
+    scenarios = choose(mode, scenario)
+    enumerations = record_steps(scenarios, check_engine(engine), min(os.cpu_count() or 1, len(scenarios)))
+    unreachable = {(one.scenario, step.step): step.reason for one in enumerations for step in one.unreachable}
+    rows = [
+        {"scenario": one.scenario, "step": step, "unreachable": unreachable.get((one.scenario, step), "")}
+        for one in enumerations
+        for step in one.steps
+    ]
+    _show([f"{row['scenario']} {row['step']} {row['unreachable']}".rstrip() for row in rows], rows, json)
+
+
+@list_app.command("faults")
+def list_faults(json: Json = "") -> None:
+    """List what --fault takes."""
+    _show_table(FAULTS, "fault", json)
+
+
+@list_app.command("modes")
+def list_modes(json: Json = "") -> None:
+    """List what --mode takes."""
+    _show_table(MODES, "mode", json)
+
+
+@list_app.command("scenarios")
+def list_scenarios(mode: Mode = "ci", json: Json = "") -> None:
+    """List the scenarios of a mode."""
+    _show_table({scenario.name: scenario.about for scenario in choose(mode, "")}, "scenario", json)
+
+
+def _show_table(table: Mapping[str, str], word: str, json: str) -> None:
+    width = max(map(len, table), default=0)
+    _show(
+        [f"{name:<{width}}  {about}" for name, about in table.items()],
+        [{word: name, "about": about} for name, about in table.items()],
+        json,
+    )
+
+
+def _show(lines: Sequence[str], rows: Sequence[Mapping[str, Any]], json: str) -> None:
+    if json != "-":
+        print("\n".join(lines))
+    if json:
+        write_json(json_text.dumps(rows, indent=2) + "\n", json)

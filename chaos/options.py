@@ -1,0 +1,127 @@
+"""What a person asks of a campaign, checked and turned into values. Each mistake is one sentence with the next command."""
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from chaos.campaign import Limits
+from chaos.catalogue import check_mode, choose
+from chaos.plan import FAULTS, format_step, parse_short_step
+from chaos.scenario import Scenario
+from eventlog.errors import MisuseError
+
+_DURATION = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>ms|s|m|h)\Z")
+_UNIT_SECS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options as typed; None and "" mean not given."""
+
+    mode: str = "ci"
+    seed: int | None = None
+    runs: int | None = None
+    budget: str = ""
+    jobs: int | None = None
+    scenario: str = ""
+    step: str = ""
+    fault: str = ""
+    engine: str = ""
+    out: str = ""
+    stop_after: int | None = None
+    json: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A campaign that can be run."""
+
+    mode: str
+    seed: int
+    scenarios: tuple[Scenario, ...]
+    limits: Limits
+    jobs: int
+    engine: Path | None
+    out: Path
+    json: Path | None
+
+
+def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
+    """The request; `seed`, `jobs` and `out` stand in for what was not given."""
+    for name, value in (("runs", options.runs), ("jobs", options.jobs), ("stop-after", options.stop_after)):
+        if value is not None and value < 1:
+            raise MisuseError(f"--{name} {value} must be at least 1")
+    if options.seed is not None and options.seed < 0:
+        raise MisuseError(f"--seed {options.seed} must not be negative")
+    limits = Limits(
+        runs=options.runs,
+        budget_secs=parse_duration(options.budget) if options.budget else None,
+        stop_after=options.stop_after,
+        step=format_step(parse_short_step(options.step, "--step")) if options.step else "",
+        fault=_check_fault(options.fault),
+    )
+    return Request(
+        mode=check_mode(options.mode),
+        seed=seed if options.seed is None else options.seed,
+        scenarios=tuple(choose(options.mode, options.scenario)),
+        limits=limits,
+        jobs=options.jobs or jobs,
+        engine=check_engine(options.engine),
+        out=Path(options.out) if options.out else out,
+        json=_check_json(options.json),
+    )
+
+
+def parse_duration(text: str) -> float:
+    """Seconds from `90s`, `1.5m`, `500ms` or `2h`."""
+    match = _DURATION.match(text)
+    if match is None or float(match["number"]) == 0:
+        raise MisuseError(f"--budget {text!r} is no duration; write 90s, 1.5m or 2h")
+    return float(match["number"]) * _UNIT_SECS[match["unit"]]
+
+
+def check_engine(text: str) -> Path | None:
+    """The directory of an engine copy: it holds the packages eventlog and recovery."""
+    if not text:
+        return None
+    engine = Path(text).resolve()
+    for package in ("eventlog", "recovery"):
+        if not (engine / package / "__init__.py").is_file():
+            raise MisuseError(f"--engine {text}: holds no package {package}; give a directory with copies of eventlog/ and recovery/")
+    return engine
+
+
+def write_command(program: str, options: Options, seed: int) -> str:
+    """The exact command that repeats a campaign. Where its files go (--out, --json) and how many work (--jobs) is not part of what runs."""
+    given: Sequence[tuple[str, object]] = (
+        ("--mode", options.mode),
+        ("--runs", options.runs),
+        ("--budget", options.budget),
+        ("--scenario", options.scenario),
+        ("--step", options.step),
+        ("--fault", options.fault),
+        ("--engine", options.engine),
+        ("--stop-after", options.stop_after),
+        ("--seed", seed),
+    )
+    words = [word for name, value in given if value not in (None, "") for word in (name, str(value))]
+    return shlex.join([*shlex.split(program), *words])
+
+
+def _check_fault(fault: str) -> str:
+    if fault and fault not in FAULTS:
+        raise MisuseError(f"unknown fault {fault!r}; there are {', '.join(FAULTS)} (chaos list faults tells more)")
+    return fault
+
+
+def _check_json(text: str) -> Path | None:
+    if not text:
+        return None
+    if text == "-":
+        raise MisuseError("--json -: a campaign prints its progress; name a file, or use chaos report DIR --json - afterwards")
+    file = Path(text)
+    if file.is_dir() or not file.parent.is_dir():
+        raise MisuseError(f"--json {text}: must be a file in a directory that exists")
+    return file

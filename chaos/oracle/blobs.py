@@ -1,0 +1,93 @@
+"""Blobs: decoding, hash and size of each. Sizes are checked before anything is allocated for them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import zstandard
+
+from .encoding import digest
+
+CHUNK_SIZE = 1_048_576
+HASH_SIZE = 32
+
+
+class BlobDamage(Exception):
+    """A blob is missing, does not decode, or is not what its name says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """One row of `blob`."""
+
+    codec: str
+    size: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BlobShelf:
+    """All blobs of a log by hash. What was verified once is remembered by name (rows do not change), contents are not kept."""
+
+    rows: Mapping[bytes, Blob]
+    _verified: dict[bytes, int] = field(default_factory=dict)
+    _damaged: dict[bytes, str] = field(default_factory=dict)
+
+    def content(self, name: bytes) -> bytes:
+        """The content named `name`, verified. Raises BlobDamage."""
+        blob = self._row(name)
+        content = b"".join(self._chunk(name, blob, place) for place in self._places(blob)) if blob.codec == "chunks" else decode_plain(blob)
+        if len(content) != blob.size:
+            raise BlobDamage(f"blob {name.hex()} has {len(content)} bytes, its row says {blob.size}")
+        if digest(content) != name:
+            raise BlobDamage(f"blob {name.hex()} holds content that hashes to {digest(content).hex()}")
+        return content
+
+    def verified_size(self, name: bytes) -> int:
+        """The size of the content named `name`, which is decoded and hashed once. Raises BlobDamage, each time it is asked."""
+        if name in self._damaged:
+            raise BlobDamage(self._damaged[name])
+        if name not in self._verified:
+            try:
+                self._verified[name] = len(self.content(name))
+            except BlobDamage as damage:
+                self._damaged[name] = str(damage)
+                raise
+        return self._verified[name]
+
+    def _row(self, name: bytes) -> Blob:
+        blob = self.rows.get(name)
+        if blob is None:
+            raise BlobDamage(f"blob {name.hex()} is missing")
+        if blob.codec == "chunks" and blob.size <= CHUNK_SIZE or blob.codec != "chunks" and blob.size > CHUNK_SIZE:
+            raise BlobDamage(f"blob {name.hex()} has {blob.size} bytes and codec {blob.codec}")
+        return blob
+
+    def _places(self, blob: Blob) -> range:
+        count = -(-blob.size // CHUNK_SIZE)
+        if len(blob.data) != count * HASH_SIZE:
+            raise BlobDamage(f"{blob.size} bytes need {count} chunk hashes, there are {len(blob.data)} bytes of them")
+        return range(count)
+
+    def _chunk(self, name: bytes, blob: Blob, place: int) -> bytes:
+        chunk_name = blob.data[place * HASH_SIZE : (place + 1) * HASH_SIZE]
+        chunk = self._row(chunk_name)
+        wanted = min(CHUNK_SIZE, blob.size - place * CHUNK_SIZE)
+        if chunk.codec == "chunks" or chunk.size != wanted:
+            raise BlobDamage(f"chunk {place} of blob {name.hex()} is {chunk.codec} of {chunk.size} bytes, not plain of {wanted}")
+        return self.content(chunk_name)
+
+
+def decode_plain(blob: Blob) -> bytes:
+    """The content of a raw or zstd blob, of at most `blob.size` bytes. Raises BlobDamage."""
+    if blob.codec == "raw":
+        return blob.data
+    if blob.codec != "zstd":
+        raise BlobDamage(f"codec {blob.codec!r} is unknown")
+    try:
+        stated = zstandard.get_frame_parameters(blob.data).content_size
+        if stated not in (blob.size, zstandard.CONTENTSIZE_UNKNOWN):
+            raise BlobDamage(f"zstd frame states {stated} bytes, its row {blob.size}")
+        decoder = zstandard.ZstdDecompressor()
+        return decoder.decompress(blob.data, max_output_size=max(blob.size, 1), allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise BlobDamage(f"zstd frame does not decode: {error}") from error

@@ -1,0 +1,38 @@
+"""Comparing two trees: the first differing path in byte order, and how to name what stands there."""
+
+from collections.abc import Collection
+
+from .encoding import xattrs_digest
+from .paths import escape_path
+from .values import Change, Entry, Listing
+
+SHORT = 12
+
+
+def entry_of(change: Change) -> Entry:
+    """The entry an image has at a path."""
+    return Entry(
+        change.kind, change.mode, change.content, change.size, change.target, change.link, xattrs_digest(change.xattrs)
+    )
+
+
+def first_difference(expected: Listing, found: Listing, suspects: Collection[bytes] = ()) -> bytes | None:
+    """The first path in byte order at which the two differ or that is a suspect; None when there is none."""
+    differing = {path for path in expected.keys() | found.keys() if expected.get(path) != found.get(path)}
+    return min(differing.union(suspects), default=None)
+
+
+def describe(entry: Entry | None) -> str:
+    """An entry in one short line: kind, mode, then what it has of size and digests."""
+    if entry is None:
+        return "absent"
+    words = [entry.kind, f"{entry.mode:04o}"]
+    if entry.content is not None:
+        words += [f"size={entry.size}", f"content={entry.content.hex()[:SHORT]}"]
+    if entry.target is not None:
+        words.append(f"target={escape_path(entry.target)}")
+    if entry.link is not None:
+        words.append(f"link={escape_path(entry.link)}")
+    if entry.xattrs is not None:
+        words.append(f"xattrs={entry.xattrs.hex()[:SHORT]}")
+    return " ".join(words)

@@ -1,0 +1,83 @@
+"""Gathering: everything an oracle may look at is read here, once, before any of them judges. Oracles themselves open nothing.
+
+What cannot be read becomes `Unreadable`; only an oracle that needs it turns unknown.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from .load import Log, load_log
+from .request import JudgeRequest, RequestError
+from .tree import list_tree, paths_below
+from .values import EvidenceMissing, Listing, Stream, Unreadable
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of one trial. `quarantined` holds the paths below the quarantine directory, None when none was named."""
+
+    request: JudgeRequest
+    log: Log | Unreadable
+    tree: Listing | Unreadable
+    witness: bytes | None | Unreadable
+    acknowledged: tuple[bytes, ...] | None | Unreadable
+    quarantined: frozenset[bytes] | None | Unreadable
+
+    def stream(self) -> Stream:
+        """The stream that is judged. Raises EvidenceMissing when it is missing, empty, or lost malformed rows."""
+        log = known(self.log)
+        stream = log.streams.get(self.request.stream)
+        if stream is None:
+            raise EvidenceMissing(f"the log has no stream {self.request.stream!r} (see chain)")
+        if not stream.complete:
+            raise EvidenceMissing("the stream has malformed or missing events (see chain)")
+        if not stream.events:
+            raise EvidenceMissing("the stream has no events (see chain)")
+        return stream
+
+
+def known(value: T | Unreadable) -> T:
+    """The value, or EvidenceMissing with the reason why there is none."""
+    if isinstance(value, Unreadable):
+        raise EvidenceMissing(value.reason)
+    return value
+
+
+def attempt(what: str, read: Callable[[], T]) -> T | Unreadable:
+    """What `read` gives, or Unreadable when the file system refuses."""
+    try:
+        return read()
+    except OSError as error:
+        return Unreadable(f"{what} cannot be read: {error}")
+
+
+def read_file(path: bytes) -> bytes:
+    """All bytes of a file."""
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def read_witness(path: bytes | None) -> bytes | None:
+    """The witness file; a file no command ever made is an empty one."""
+    if path is None:
+        return None
+    return read_file(path) if os.path.lexists(path) else b""
+
+
+def gather(request: JudgeRequest) -> Evidence:
+    """Read everything a request names. Raises RequestError when the scratch directory is not an empty directory."""
+    acknowledged, quarantine = request.acknowledged, request.quarantine
+    if not os.path.isdir(request.scratch) or os.listdir(request.scratch):
+        raise RequestError(f"scratch {request.scratch!r} is not an existing empty directory")
+    return Evidence(
+        request=request,
+        log=attempt("the log", lambda: load_log(request.log, request.scratch)),
+        tree=attempt("the workspace", lambda: list_tree(request.workspace)),
+        witness=attempt("the witness file", lambda: read_witness(request.witness)),
+        acknowledged=attempt("drivers' output", lambda: None if acknowledged is None else tuple(map(read_file, acknowledged))),
+        quarantined=attempt("the quarantine", lambda: None if quarantine is None else frozenset(paths_below(quarantine))),
+    )

@@ -1,0 +1,106 @@
+"""Oracle `laundering`: recovery did not make workspace and log equal by recording what it found.
+
+Only three kinds may change the image; a restore reaches the root it was decided to reach; an interrupted call leaves the image
+that was there before its first attempt.
+"""
+
+from collections.abc import Callable
+
+from .calls import calls_of
+from .evidence import Evidence
+from .request import JudgeRequest
+from .values import Event, Finding, Stream, failed, hex_of, name_event, passed, unknown
+
+MAY_CHANGE = frozenset({"session_opened", "workspace_observed", "call_settled"})
+NOT_WHILE_OPEN = frozenset({"attempt_started", "workspace_observed"})
+Rule = Callable[[JudgeRequest, Stream], Finding | None]
+
+
+def judge_laundering(evidence: Evidence) -> Finding:
+    """Image changes come from calls that finished, and from outside only when somebody was meant to edit."""
+    stream = evidence.stream()
+    for rule in RULES:
+        finding = rule(evidence.request, stream)
+        if finding is not None:
+            return finding
+    if len(stream.events) == 1:
+        return unknown("nothing happened after the session was opened")
+    return passed(f"{len(obligations(stream))} restores decided, {len(stream.of_kind('workspace_observed'))} outside changes")
+
+
+def check_observations(request: JudgeRequest, stream: Stream) -> Finding | None:
+    """Without planned outside edits nothing was observed."""
+    observed = stream.of_kind("workspace_observed")
+    if observed and not request.outside_edits:
+        return at(observed[0], "an outside change is recorded though nobody edited")
+    return None
+
+
+def check_carriers(request: JudgeRequest, stream: Stream) -> Finding | None:
+    """No other kind carries changes, nor does an interrupted call."""
+    for event in stream.events:
+        interrupted = event.kind == "call_settled" and event.payload["ended"] == "interrupted"
+        if event.changes and (interrupted or event.kind not in MAY_CHANGE):
+            return failed("image changes where none may be", path=event.changes[0].path, event=name_event(event))
+    return None
+
+
+def check_decisions(request: JudgeRequest, stream: Stream) -> Finding | None:
+    """An obligation aims at an image the log has."""
+    for decision in obligations(stream):
+        target_seq, target_root = decision.payload["target_seq"], decision.payload["target_root"]
+        folded = hex_of(stream.root_at(target_seq))
+        if target_seq >= decision.seq or folded != target_root:
+            return at(decision, f"target_root is not the image at seq {target_seq}", folded, target_root)
+    return None
+
+
+def check_restores(request: JudgeRequest, stream: Stream) -> Finding | None:
+    """A finished restore closes an open obligation and reached its target; while one is open no call goes on."""
+    unfinished: dict[int, Event] = {}
+    for event in stream.events:
+        if event.kind == "recovery_decided" and event.payload["obligation"]:
+            unfinished[event.seq] = event
+        elif event.kind == "restore_finished":
+            decision = unfinished.pop(event.payload["decision_seq"], None)
+            if decision is None:
+                return at(event, f"no open obligation at seq {event.payload['decision_seq']}")
+            if event.payload["root"] != decision.payload["target_root"]:
+                return at(event, "the restore did not reach its target", decision.payload["target_root"], event.payload["root"])
+        elif unfinished and (event.kind in NOT_WHILE_OPEN or is_finish(event)):
+            return at(event, f"{event.kind} while the obligation of seq {min(unfinished)} is open")
+    if unfinished and request.expect_finished:
+        return at(unfinished[min(unfinished)], "the obligation was never closed")
+    return None
+
+
+def check_interrupted(request: JudgeRequest, stream: Stream) -> Finding | None:
+    """An interrupted call's root is the image before its first attempt (or after an outside change recorded since)."""
+    for call in calls_of(stream):
+        for settled in call.settlements:
+            if settled.payload["ended"] == "finished" or not call.attempts:
+                continue
+            first = call.attempts[0].seq
+            observed = [event.seq for event in stream.events[first : settled.seq] if event.kind == "workspace_observed"]
+            before = hex_of(stream.root_at(max([first, *observed])))
+            if settled.payload["root"] != before:
+                return at(settled, f"call {call.number} was interrupted and left something behind", before, settled.payload["root"])
+    return None
+
+
+def obligations(stream: Stream) -> list[Event]:
+    """The decisions that opened an obligation."""
+    return [event for event in stream.of_kind("recovery_decided") if event.payload["obligation"]]
+
+
+def is_finish(event: Event) -> bool:
+    """Whether a call finished here."""
+    return event.kind == "call_settled" and event.payload["ended"] == "finished"
+
+
+def at(event: Event, detail: str, expected: str | None = None, found: str | None = None) -> Finding:
+    """A failure at an event."""
+    return failed(detail, expected=expected, found=found, event=name_event(event))
+
+
+RULES: tuple[Rule, ...] = (check_observations, check_carriers, check_decisions, check_restores, check_interrupted)

@@ -1,0 +1,122 @@
+"""Oracle `order`: calls and attempts count without holes, one call at a time, each settled once, the script in its order."""
+
+from collections.abc import Callable
+
+from .calls import Call, calls_of
+from .evidence import Evidence
+from .request import JudgeRequest
+from .values import Event, Finding, Stream, failed, name_event, passed, unknown
+
+Rule = Callable[[JudgeRequest, Stream, list[Call]], Finding | None]
+
+
+def judge_order(evidence: Evidence) -> Finding:
+    """The events of calls stand in the only order a session can have made them in."""
+    stream = evidence.stream()
+    calls = calls_of(stream)
+    for rule in RULES:
+        finding = rule(evidence.request, stream, calls)
+        if finding is not None:
+            return finding
+    return passed(f"{len(calls)} calls in order") if calls else unknown("the stream has no calls")
+
+
+def check_numbers(request: JudgeRequest, stream: Stream, calls: list[Call]) -> Finding | None:
+    """Calls are numbered 1, 2, 3 ..., attempts of a call too."""
+    for place, call in enumerate(calls, 1):
+        if call.number != place:
+            return failed(f"call {call.number} comes where call {place} must", event=first_event(call))
+        for attempt, event in enumerate(call.attempts, 1):
+            if event.payload["attempt"] != attempt:
+                return at(event, f"attempt {event.payload['attempt']} comes where attempt {attempt} must")
+            if event.payload["script_index"] != call.script_index():
+                return at(event, f"attempts of call {call.number} have different script indexes")
+    return None
+
+
+def check_settlements(request: JudgeRequest, stream: Stream, calls: list[Call]) -> Finding | None:
+    """A call is settled at most once (exactly once in a session that must have finished), after its attempts."""
+    for call in calls:
+        if len(call.settlements) > 1:
+            return at(call.settlements[1], f"call {call.number} is settled twice")
+        if not call.settlements:
+            if request.expect_finished:
+                return failed(f"call {call.number} is not settled", event=first_event(call))
+            continue
+        problem = settlement_problem(call, call.settlements[0])
+        if problem is not None:
+            return at(call.settlements[0], problem)
+    return None
+
+
+def settlement_problem(call: Call, settled: Event) -> str | None:
+    """What is wrong with the one settlement of a call."""
+    if any(event.seq > settled.seq for event in call.attempts):
+        return f"call {call.number} starts an attempt after it was settled"
+    if settled.payload["ended"] == "interrupted":
+        return None
+    newest = call.attempts[-1].payload["attempt"] if call.attempts else None
+    if newest is None or settled.payload["attempt"] != newest:
+        return f"call {call.number} finished attempt {settled.payload['attempt']}, its newest is {newest}"
+    return None
+
+
+def check_one_at_a_time(request: JudgeRequest, stream: Stream, calls: list[Call]) -> Finding | None:
+    """The next call's first event comes after the call before it was settled."""
+    for before, after in zip(calls, calls[1:], strict=False):
+        first = (after.attempts + after.settlements)[0]
+        if not before.settlements or before.settlements[0].seq > first.seq:
+            return at(first, f"call {after.number} begins before call {before.number} was settled")
+    return None
+
+
+def check_end(request: JudgeRequest, stream: Stream, calls: list[Call]) -> Finding | None:
+    """`session_finished` is unique and last, and there when it must be."""
+    ends = stream.of_kind("session_finished")
+    if len(ends) > 1:
+        return at(ends[1], "session_finished twice")
+    if ends and ends[0] is not stream.events[-1]:
+        return at(stream.events[ends[0].seq], "an event after session_finished")
+    if not ends and request.expect_finished:
+        return failed("the session did not finish", expected="session_finished", found=name_event(stream.events[-1]))
+    return None
+
+
+def check_script(request: JudgeRequest, stream: Stream, calls: list[Call]) -> Finding | None:
+    """Script calls finish in the script's order, each at most once."""
+    previous = -1
+    for call in calls:
+        finish, index = call.finish(), call.script_index()
+        if finish is None or index is None:
+            continue
+        if not previous < index < request.script_length:
+            return at(finish, f"script call {index} finished after script call {previous} of {request.script_length}")
+        if request.on_interrupted == "reissue" and index != previous + 1:
+            return at(finish, f"script call {index} finished, script call {previous + 1} did not")
+        previous = index
+    if request.on_interrupted == "reissue" and request.expect_finished and previous + 1 != request.script_length:
+        return failed(f"script call {previous + 1} of {request.script_length} did not finish")
+    return None
+
+
+def check_coverage(request: JudgeRequest, stream: Stream, calls: list[Call]) -> Finding | None:
+    """With `continue`, every script call of a finished session was a call, finished or interrupted: none is skipped. A call
+    settled without an intent does not say which it was and counts for any one."""
+    if request.on_interrupted != "continue" or not request.expect_finished:
+        return None
+    missing = sorted(set(range(request.script_length)) - {call.script_index() for call in calls})
+    nameless = sum(not call.attempts for call in calls)
+    return failed(f"script call {missing[0]} was never started") if len(missing) > nameless else None
+
+
+def first_event(call: Call) -> str | None:
+    """The name of a call's first event."""
+    return name_event((call.attempts + call.settlements)[0])
+
+
+def at(event: Event, detail: str) -> Finding:
+    """A failure at an event."""
+    return failed(detail, event=name_event(event))
+
+
+RULES: tuple[Rule, ...] = (check_numbers, check_settlements, check_one_at_a_time, check_end, check_script, check_coverage)

@@ -1,0 +1,185 @@
+"""The shape a payload of each event kind must have (eventlog/README, Kinds, version 1). Fields not named there are let through."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .paths import bytes_of
+
+Check = Callable[[Any], bool]
+
+
+def is_anything(value: Any) -> bool:
+    """The field only has to be there."""
+    return True
+
+
+def is_text(value: Any) -> bool:
+    """A string."""
+    return isinstance(value, str)
+
+
+def is_count(value: Any) -> bool:
+    """An integer from 0; True and False are no integers here."""
+    return type(value) is int and value >= 0
+
+
+def is_ordinal(value: Any) -> bool:
+    """An integer from 1."""
+    return type(value) is int and value >= 1
+
+
+def is_flag(value: Any) -> bool:
+    """True or False."""
+    return isinstance(value, bool)
+
+
+def is_list(value: Any) -> bool:
+    """A list of anything."""
+    return isinstance(value, list)
+
+
+def is_object(value: Any) -> bool:
+    """A JSON object."""
+    return isinstance(value, dict)
+
+
+def is_digest(value: Any) -> bool:
+    """64 lower-case hex digits."""
+    return isinstance(value, str) and len(value) == 64 and all(digit in "0123456789abcdef" for digit in value)
+
+
+def is_bytes(value: Any) -> bool:
+    """A string, or bytes as `{"b64": ...}`."""
+    try:
+        bytes_of(value)
+    except ValueError:
+        return False
+    return True
+
+
+def is_untracked(value: Any) -> bool:
+    """A list of `{"path", "kind"}`."""
+    return is_list(value) and all(is_object(item) and is_bytes(item.get("path")) and is_text(item.get("kind")) for item in value)
+
+
+def is_output(value: Any) -> bool:
+    """`output` of call_settled, when it is not null."""
+    return (
+        is_object(value)
+        and is_count(value.get("total"))
+        and is_count(value.get("kept"))
+        and is_flag(value.get("cut"))
+        and is_digest(value.get("blob"))
+    )
+
+
+EXITS: Mapping[str, tuple[str, Check]] = {
+    "exited": ("code", is_count),
+    "signaled": ("signal", is_ordinal),
+    "timed_out": ("signal", is_ordinal),
+    "start_failed": ("error", is_bytes),
+}
+
+
+def is_exit(value: Any) -> bool:
+    """`exit` of call_settled, when it is not null."""
+    if not is_object(value) or not is_text(value.get("kind")) or value["kind"] not in EXITS:
+        return False
+    field, check = EXITS[value["kind"]]
+    return check(value.get(field))
+
+
+def or_null(check: Check) -> Check:
+    """The check, with null allowed."""
+    return lambda value: value is None or check(value)
+
+
+def one_of(*words: str) -> Check:
+    """One of these strings."""
+    return lambda value: isinstance(value, str) and value in words
+
+
+def list_of(check: Check) -> Check:
+    """A list whose items all satisfy the check."""
+    return lambda value: isinstance(value, list) and all(map(check, value))
+
+
+SHAPES: Mapping[str, Mapping[str, Check]] = {
+    "session_opened": {
+        "name": is_bytes,
+        "workspace": is_bytes,
+        "mode": is_text,
+        "on_interrupted": one_of("stop", "reissue", "continue"),
+        "script": is_list,
+        "root": is_digest,
+        "root_identity": is_object,
+        "ledger_id": is_anything,
+        "generation": is_anything,
+        "untracked": is_untracked,
+    },
+    "driver_started": {"identity": is_object, "ledger_id": is_anything, "generation": is_anything, "kill_mark": is_anything},
+    "workspace_observed": {"root": is_digest, "untracked": is_untracked},
+    "attempt_started": {
+        "call": is_ordinal,
+        "attempt": is_ordinal,
+        "script_index": or_null(is_count),
+        "tool": is_text,
+        "input": is_anything,
+        "policy": is_text,
+        "key": is_text,
+        "request_digest": is_anything,
+    },
+    "call_settled": {
+        "call": is_ordinal,
+        "attempt": or_null(is_count),
+        "ended": one_of("finished", "interrupted"),
+        "label": is_anything,
+        "reason": is_anything,
+        "exit": or_null(is_exit),
+        "output": or_null(is_output),
+        "root": is_digest,
+        "untracked": is_untracked,
+    },
+    "recovery_decided": {
+        "label": is_text,
+        "call": or_null(is_count),
+        "attempt": or_null(is_count),
+        "obligation": is_flag,
+        "target_seq": or_null(is_ordinal),
+        "target_root": or_null(is_digest),
+        "mode": is_anything,
+        "facts": is_anything,
+    },
+    "quarantined": {"decision_seq": is_ordinal, "directory": is_bytes, "paths": list_of(is_bytes)},
+    "restore_finished": {
+        "decision_seq": is_ordinal,
+        "root": is_digest,
+        "restored": is_count,
+        "displaced": is_count,
+        "rounds": is_anything,
+    },
+    "synced": {"root": is_digest, "boot_id": is_anything},
+    "session_finished": {"root": is_digest},
+    "noted": {"text": is_bytes},
+}
+
+
+def decode_payload(kind: str, stored: bytes) -> Mapping[str, Any]:
+    """The payload of an event of `kind` as an object of the right shape. Raises ValueError that names the first wrong field."""
+    try:
+        payload = json.loads(stored.decode())
+    except RecursionError:
+        raise ValueError("payload is nested too deeply") from None
+    if not isinstance(payload, dict):
+        raise ValueError("payload is no JSON object")
+    if kind not in SHAPES:
+        raise ValueError(f"kind {kind!r} is unknown")
+    for field, check in {"at_ms": is_count, **SHAPES[kind]}.items():
+        if field not in payload:
+            raise ValueError(f"payload of {kind} lacks {field!r}")
+        if not check(payload[field]):
+            raise ValueError(f"payload of {kind} has a wrong {field!r}: {payload[field]!r:.80}")
+    if kind == "recovery_decided" and payload["obligation"] and None in (payload["target_seq"], payload["target_root"]):
+        raise ValueError("recovery_decided opens an obligation without a target")
+    return payload

@@ -1,0 +1,130 @@
+"""What can be asked: the fields of a judge request, checked for type once, here.
+
+| field | value |
+|---|---|
+| `log`, `scratch` | path of log.sqlite; an existing empty directory for the copy |
+| `stream`, `workspace` | stream id; the directory that must equal the log's head (may not exist) |
+| `witness`, `witnessed` | path of the witness file or null; script indexes whose commands write to it |
+| `acknowledged` | files with drivers' stdout in order, or null: not to be judged |
+| `reference`, `reference_outputs` | a listing as `list` gives it, or null; `{script index: hex of output}` or null |
+| `on_interrupted` | `reissue`, `continue` or `stop` |
+| `script_length`, `expect_finished` | number of script calls; whether the session must have ended |
+| `outside_edits` | whether somebody else was meant to change the workspace |
+| `superseded` | `[epoch, head seq when its successor had started]` for each driver superseded while alive |
+| `quarantine` | the space's quarantine directory or null |
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from .listing_json import listing_from_json
+from .values import Listing
+
+T = TypeVar("T")
+
+
+class RequestError(Exception):
+    """A request cannot be understood; says which field is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeRequest:
+    """One trial to judge."""
+
+    log: str
+    scratch: str
+    stream: str
+    workspace: bytes
+    witness: bytes | None
+    witnessed: frozenset[int]
+    acknowledged: tuple[bytes, ...] | None
+    reference: Listing | None
+    reference_outputs: Mapping[int, bytes] | None
+    on_interrupted: str
+    script_length: int
+    expect_finished: bool
+    outside_edits: bool
+    superseded: tuple[tuple[int, int], ...]
+    quarantine: bytes | None
+
+
+def text(value: Any) -> str:
+    """A string."""
+    if not isinstance(value, str):
+        raise TypeError("no string")
+    return value
+
+
+def path(value: Any) -> bytes:
+    """A path in the file system."""
+    return os.fsencode(text(value))
+
+
+def number(value: Any) -> int:
+    """An integer."""
+    if type(value) is not int:
+        raise TypeError("no integer")
+    return value
+
+
+def flag(value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise TypeError("neither true nor false")
+    return value
+
+
+def policy(value: Any) -> str:
+    """What the scripted agent does with an interrupted call."""
+    if value not in ("reissue", "continue", "stop"):
+        raise ValueError("neither reissue, continue nor stop")
+    return text(value)
+
+
+def pair(value: Any) -> tuple[int, int]:
+    """Two integers."""
+    first, second = value
+    return number(first), number(second)
+
+
+def outputs(value: Any) -> Mapping[int, bytes]:
+    """Output bytes by script index."""
+    return {int(index): bytes.fromhex(data) for index, data in value.items()}
+
+
+def or_null(read: Callable[[Any], T]) -> Callable[[Any], T | None]:
+    """The reader, with null allowed."""
+    return lambda value: None if value is None else read(value)
+
+
+def take(request: Mapping[str, Any], field: str, read: Callable[[Any], T]) -> T:
+    """The field, read. Raises RequestError."""
+    if field not in request:
+        raise RequestError(f"judge request lacks {field!r}")
+    try:
+        return read(request[field])
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise RequestError(f"judge request has a wrong {field!r}: {type(error).__name__}: {error}") from error
+
+
+def parse_judge_request(request: Mapping[str, Any]) -> JudgeRequest:
+    """The request as a value. Raises RequestError."""
+    return JudgeRequest(
+        log=take(request, "log", text),
+        scratch=take(request, "scratch", text),
+        stream=take(request, "stream", text),
+        workspace=take(request, "workspace", path),
+        witness=take(request, "witness", or_null(path)),
+        witnessed=take(request, "witnessed", lambda value: frozenset(map(number, value))),
+        acknowledged=take(request, "acknowledged", or_null(lambda value: tuple(map(path, value)))),
+        reference=take(request, "reference", or_null(listing_from_json)),
+        reference_outputs=take(request, "reference_outputs", or_null(outputs)),
+        on_interrupted=take(request, "on_interrupted", policy),
+        script_length=take(request, "script_length", number),
+        expect_finished=take(request, "expect_finished", flag),
+        outside_edits=take(request, "outside_edits", flag),
+        superseded=take(request, "superseded", lambda value: tuple(map(pair, value))),
+        quarantine=take(request, "quarantine", or_null(path)),
+    )

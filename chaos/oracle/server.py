@@ -1,0 +1,65 @@
+"""Answering requests: one JSON object per line in, one JSON object per line out.
+
+`{"op": "list", "tree": DIR}` is answered by `{"listing": {escaped path: entry}}` (`paths.py`, `listing_json.py`), empty when DIR
+does not exist. `{"op": "judge", ...}` (`request.py`) is answered by `{"verdicts": [...], "labels", "restored", "displaced",
+"digest"}`. A request that cannot be understood or carried out is answered by `{"error": TEXT}`, for a judge request with one
+`unknown` verdict of the oracle `request` beside it.
+"""
+
+import json
+import os
+from typing import Any, BinaryIO, TextIO
+
+from .judging import judge, merge, verdict_to_json
+from .listing_json import listing_to_json
+from .request import RequestError
+from .tree import list_tree
+from .values import Verdict, unknown
+
+EXIT_CODES = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 2}
+
+
+def serve(requests: BinaryIO, answers: BinaryIO) -> int:
+    """Answer every line until end of file; returns the exit code 0."""
+    for line in iter(requests.readline, b""):
+        answers.write(json.dumps(answer_line(line)).encode() + b"\n")
+        answers.flush()
+    return 0
+
+
+def answer_once(path: str, out: TextIO) -> int:
+    """Answer the one request in a file, for people; returns 0 pass, 1 fail, 2 unknown. A listing that was made is a pass."""
+    with open(path, "rb") as file:
+        answer = answer_line(file.read())
+    out.write(json.dumps(answer, indent=2) + "\n")
+    if "listing" in answer:
+        return EXIT_CODES[Verdict.PASS]
+    return EXIT_CODES[merge([verdict["verdict"] for verdict in answer.get("verdicts", [])])]
+
+
+def answer_line(line: bytes) -> dict[str, Any]:
+    """The answer to one request; a wrong request gives an answer too, so that the next one can be asked."""
+    try:
+        request = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return {"error": f"the request is no JSON: {error}"}
+    try:
+        return answer(request)
+    except (RequestError, OSError) as error:
+        refusal = unknown(f"{type(error).__name__}: {error}")
+        is_judge = isinstance(request, dict) and request.get("op") == "judge"
+        verdicts = {"verdicts": [verdict_to_json("request", refusal)]} if is_judge else {}
+        return {"error": refusal.detail, **verdicts}
+
+
+def answer(request: Any) -> dict[str, Any]:
+    """The answer to a decoded request. Raises RequestError, OSError."""
+    if not isinstance(request, dict):
+        raise RequestError("the request is no JSON object")
+    match request.get("op"):
+        case "judge":
+            return judge(request)
+        case "list" if isinstance(request.get("tree"), str):
+            return {"listing": listing_to_json(list_tree(os.fsencode(request["tree"])))}
+        case operation:
+            raise RequestError(f"op {operation!r} is unknown or lacks its fields; there are list and judge")

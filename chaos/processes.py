@@ -1,0 +1,126 @@
+"""What was alive, and the kill itself: from outside, by pidfd, with the wait status read back (never believed).
+
+A driver is the runner's own child: its status comes from waitpid. A shim, spawner or file worker is somebody else's child: its parent is stopped for the moment of the
+kill so that it cannot reap, and the zombie's exit code is read from /proc, then the parent goes on. A process whose parent is gone is the runner's, as subreaper.
+"""
+
+import os
+import select
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+from chaos.results import Alive
+
+DEATH_SECS = 20.0
+
+
+def read_stat(pid: int) -> list[str]:
+    """/proc/PID/stat after the name (state first), empty when there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return text[text.rindex(b")") + 2 :].decode("ascii").split()
+
+
+def list_descendants(root: int, without: int = 0) -> list[int]:
+    """Every descendant of `root` that has not ended, leaving out the tree of `without`."""
+    found: list[int] = []
+    todo = [root]
+    while todo:
+        for pid in _children(todo.pop()):
+            if pid != without:
+                todo.append(pid)
+                if read_stat(pid)[:1] not in (["Z"], []):
+                    found.append(pid)
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            found += [int(child) for child in Path(f"/proc/{pid}/task/{thread}/children").read_text("ascii").split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return found
+    return found
+
+
+def list_alive(root: int, without: int, roles: Mapping[int, str]) -> tuple[Alive, ...]:
+    """The live processes of a trial by role; whatever never passed a step of the engine is a `command`."""
+    return tuple(Alive(pid, roles.get(pid, "command"), _name(pid)) for pid in list_descendants(root, without))
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def kill_child(pid: int) -> None:
+    """SIGKILL a child of this process. Its wait status is the caller's to read."""
+    os.kill(pid, signal.SIGKILL)
+
+
+def kill_other(pid: int) -> int:
+    """SIGKILL a process that need not be a child; the signal it died of by its own exit status, 0 when it did not die of one."""
+    parent = int((read_stat(pid) or ["", "0"])[1])
+    descriptor = os.pidfd_open(pid)
+    stopped = parent if parent not in (0, 1, os.getpid()) else 0
+    try:
+        if stopped:
+            os.kill(stopped, signal.SIGSTOP)
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        wait_readable(descriptor, DEATH_SECS, f"the death of process {pid}")
+        status = _zombie_status(pid)
+    finally:
+        os.close(descriptor)
+        if stopped:
+            os.kill(stopped, signal.SIGCONT)
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+
+
+def _zombie_status(pid: int) -> int:
+    """The wait status a zombie holds for its parent (the last field of its stat)."""
+    fields = read_stat(pid)
+    if fields[:1] != ["Z"]:
+        raise TimeoutError(f"process {pid} was reaped before its status could be read")
+    return int(fields[-1])
+
+
+def wait_readable(descriptor: int, seconds: float, what: str) -> None:
+    """Wait until a descriptor is readable; TimeoutError says what was waited for."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    if not poll.poll(int(seconds * 1000)):
+        raise TimeoutError(f"waited {seconds:g} s for {what}")
+
+
+def end_everything(root: int, without: int) -> list[int]:
+    """SIGKILL what is left of a trial and reap it; the pids that were still alive."""
+    left = list_descendants(root, without)
+    while remaining := list_descendants(root, without):
+        for pid in remaining:
+            try:
+                descriptor = os.pidfd_open(pid)
+            except ProcessLookupError:
+                continue
+            try:
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                wait_readable(descriptor, DEATH_SECS, f"the death of process {pid}")
+            except ProcessLookupError:
+                pass
+            finally:
+                os.close(descriptor)
+        reap_all(without)
+    reap_all(without)
+    return left
+
+
+def reap_all(without: int) -> None:
+    """Reap every ended child but `without`."""
+    for pid in _children(os.getpid()):
+        if pid != without and read_stat(pid)[:1] == ["Z"]:
+            os.waitpid(pid, 0)

@@ -1,0 +1,101 @@
+"""What a campaign leaves behind, versioned: the one vocabulary that runner, oracle, judge and reports share.
+
+Nothing here opens a file or knows the engine. Verdicts merge pass < unknown < fail: a fault that did not fire, a crashing
+oracle and trouble in the harness are unknown, never a pass and never a product failure.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+RUN_FORMAT = 1
+
+
+class Verdict(StrEnum):
+    """The end of a trial, an oracle or a campaign."""
+
+    PASS = "pass"
+    UNKNOWN = "unknown"
+    FAIL = "fail"
+
+
+_ORDER = (Verdict.PASS, Verdict.UNKNOWN, Verdict.FAIL)
+
+
+def merge_verdicts(verdicts: "list[Verdict]") -> Verdict:
+    """The worst of `verdicts`; unknown for none at all, since nothing was judged."""
+    return max(verdicts, key=_ORDER.index, default=Verdict.UNKNOWN)
+
+
+class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One fault: at step `at` (`ROLE@EPOCH:NAME:N`) do `kill`, or `supersede` (hold it there, let a successor run to its end, release it)."""
+
+    at: str
+    do: str
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """One scenario x one plan. `entry` is `fork` (from the warm zygote) or `exec` (the real command)."""
+
+    number: int
+    scenario: str
+    plan: tuple[Action, ...]
+    entry: str = "fork"
+
+
+class Alive(msgspec.Struct, frozen=True):
+    """A process of the trial that was alive just before the kill."""
+
+    pid: int
+    role: str
+    name: str
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """What became of one action: armed, reached (the process waits at the step), fired (the wait status proves it)."""
+
+    at: str
+    do: str
+    reached: bool
+    fired: bool
+    pid: int = 0
+    signal: int = 0
+    alive: tuple[Alive, ...] = ()
+    half_written: bool = False
+    note: str = ""
+
+
+class OracleVerdict(msgspec.Struct, frozen=True):
+    """What one named oracle says, with the first difference it found."""
+
+    oracle: str
+    verdict: Verdict
+    detail: str = ""
+    path: str = ""
+    expected: str = ""
+    found: str = ""
+    event: str = ""
+
+
+class TrialResult(msgspec.Struct, frozen=True):
+    """All that a report needs of one trial. `drivers` holds (epoch, exit code or minus the signal) in the order of their ends."""
+
+    trial: Trial
+    verdict: Verdict
+    reason: str
+    faults: tuple[Fault, ...]
+    oracles: tuple[OracleVerdict, ...]
+    drivers: tuple[tuple[int, int], ...]
+    labels: dict[str, int]
+    restored: int
+    displaced: int
+    seconds: float
+    kept: str = ""
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """A clean run of a scenario: its steps in the order passed, and its own verdict (it must pass before anything is killed)."""
+
+    scenario: str
+    steps: tuple[str, ...]
+    result: TrialResult

@@ -1,0 +1,117 @@
+"""The run directory: all that a campaign leaves, in the order in which it is written (chaos/README.md has the fields).
+
+    config.json     first, before any process starts: format, seed, the command that repeats the run, the scenarios themselves
+    history.jsonl   one line per operation and per change of a fault (`chaos.history`)
+    steps.jsonl     one line per scenario: the steps of its clean run, the unreachable ones with their reasons, its number of trials
+    results.jsonl   one `chaos.results.TrialResult` per line; clean runs are trial 0
+    artifacts/      the directories of trials that did not pass, at most `KEPT` of them
+    zygotes/        what each zygote wrote to its standard error
+    verdict.json    last; a run without it was cut short
+
+Written once, never changed. `chaos.results.RUN_FORMAT` is the version of all of it; readers refuse a newer one by name.
+"""
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from chaos.history import Clock, History
+from chaos.plan import Enumeration
+from chaos.results import RUN_FORMAT, TrialResult, Verdict
+from chaos.scenario import Scenario, to_json
+from eventlog.errors import MisuseError
+
+KEPT = 20
+
+
+class Config(msgspec.Struct, frozen=True):
+    """What was asked for. `command` repeats the run; `program` is its first words; `arguments` is what `--scenario` takes for each
+    scenario by name; times are Unix milliseconds."""
+
+    seed: int
+    mode: str
+    command: str
+    jobs: int
+    started_ms: int
+    scenarios: tuple[dict[str, Any], ...]
+    program: str = "chaos"
+    arguments: dict[str, str] = {}
+    engine: str = ""
+    project: str = ""
+    python: str = ""
+    format: int = RUN_FORMAT
+
+
+class RunDirectory:
+    """Writes one run directory. Used by one thread."""
+
+    def __init__(self, path: Path, config: Config, clock: Clock) -> None:
+        """Make `path` and write the configuration; MisuseError when there is something at `path` or it cannot be made."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if any(path.iterdir()):
+                raise MisuseError(f"{path}: is not empty; give --out a new directory, or leave it away")
+        except OSError as error:
+            raise MisuseError(
+                f"{path}: cannot be the run directory: {error.strerror}; give --out a directory that can be written"
+            ) from error
+        self.path = path
+        (path / "config.json").write_bytes(msgspec.json.format(msgspec.json.encode(config)) + b"\n")
+        (path / "zygotes").mkdir()
+        self.history = History(path / "history.jsonl", clock)
+        self._steps = (path / "steps.jsonl").open("xb", buffering=0)
+        self._results = (path / "results.jsonl").open("xb", buffering=0)
+        self._kept = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.history.__exit__(kind, error, trace)
+        self._steps.close()
+        self._results.close()
+
+    def add_steps(self, enumeration: Enumeration) -> None:
+        """Record what one scenario's clean run passed and what was made of it."""
+        line = {
+            "scenario": enumeration.scenario,
+            "steps": enumeration.steps,
+            "unreachable": [{"step": one.step, "reason": one.reason} for one in enumeration.unreachable],
+            "trials": len(enumeration.trials),
+        }
+        self._steps.write(msgspec.json.encode(line) + b"\n")
+
+    def keep(self, result: TrialResult, directory: Path) -> TrialResult:
+        """Copy the directory of a trial that did not pass; returns the result with `kept` set. The first `KEPT` are kept.
+
+        The processes of the trial are dead by now, so that its log may be copied by plain means. `cp -a` because it alone keeps hard links,
+        FIFOs and every name; a copy that fails leaves its reason in `kept`.
+        """
+        if self._kept >= KEPT or not directory.is_dir():
+            return result
+        self._kept += 1
+        target = self.path / "artifacts" / f"{result.trial.scenario}-{result.trial.number}"
+        target.parent.mkdir(exist_ok=True)
+        done = subprocess.run(
+            ["cp", "-a", "--", str(directory), str(target)], capture_output=True, text=True, errors="replace", check=False
+        )
+        kept = str(target) if done.returncode == 0 else f"{target} (incomplete: {done.stderr.strip()[:200]})"
+        return msgspec.structs.replace(result, kept=kept)
+
+    def add_result(self, result: TrialResult) -> None:
+        """Record the end of one trial."""
+        self._results.write(msgspec.json.encode(result) + b"\n")
+
+    def finish(self, verdict: Verdict, reasons: Sequence[str], summary: Mapping[str, Any]) -> None:
+        """Write the verdict: the last file of a run."""
+        document = {"format": RUN_FORMAT, "verdict": verdict, "reasons": list(reasons), "summary": summary}
+        (self.path / "verdict.json").write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
+
+
+def describe_scenarios(scenarios: Sequence[Scenario]) -> tuple[dict[str, Any], ...]:
+    """The scenarios as they stand in `config.json`."""
+    return tuple(to_json(scenario) for scenario in scenarios)

@@ -1,0 +1,69 @@
+"""The runner: answers the campaign's requests, one JSON line each (chaos/zygote_client.py has the protocol).
+
+The runner is the zygote itself: it forks the drivers, so it sees their wait statuses, and as subreaper it inherits whatever outlives them. It starts no
+thread, opens no log and runs no user code; it is forked from while it is in that state.
+"""
+
+import gc
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from chaos.judging import OracleProcess
+from chaos.results import Recording, Trial, TrialResult
+from chaos.scenario import from_json
+from chaos.trial import Bench, record_scenario, run_trial
+from recovery.space.kernel import become_subreaper
+
+
+class _Request(msgspec.Struct, frozen=True):
+    op: str
+    scenario: dict[str, Any]
+    directory: str
+    trial: Trial | None = None
+    steps: list[str] = []
+
+
+class _Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    recording: Recording | None = None
+    result: TrialResult | None = None
+    error: str | None = None
+
+
+def serve() -> None:
+    """Answer until standard input ends."""
+    become_subreaper()
+    oracle = OracleProcess([entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")])
+    bench = Bench(oracle)
+    gc.collect()
+    gc.freeze()  # what is here now is shared by every fork and need not be looked at again
+    try:
+        for line in sys.stdin.buffer:
+            sys.stdout.buffer.write(msgspec.json.encode(_answer(bench, line)) + b"\n")
+            sys.stdout.buffer.flush()
+    finally:
+        oracle.close()
+
+
+def _answer(bench: Bench, line: bytes) -> _Answer:
+    try:
+        request = msgspec.json.decode(line, type=_Request)
+        scenario = from_json(request.scenario)
+        match request.op, request.trial:
+            case "record", _:
+                return _Answer(recording=record_scenario(bench, scenario, Path(request.directory)))
+            case "trial", Trial() as trial:
+                return _Answer(result=run_trial(bench, scenario, trial, Path(request.directory), request.steps))
+            case other, _:
+                return _Answer(error=f"unknown request {other!r}")
+    except Exception as error:
+        # Trouble in the harness is an answer of its own kind: never a pass, and never a failure of the product.
+        traceback.print_exc()
+        return _Answer(error=f"{type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,274 @@
+"""Scenarios: one scripted session and what is done to it, read from TOML (keys: scenarios/README.md).
+
+A scenario is a value. It goes to a zygote and into a run directory as JSON (`to_json`, `from_json`: a round trip), so that neither
+reads the file again. Every malformed thing is a MisuseError of one sentence: file, place, what to write instead.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from chaos.plan import FAULT_KINDS, format_step, parse_step
+from chaos.results import Action
+from eventlog.errors import MisuseError
+from recovery.script import (
+    SESSION_NAME,
+    BashCall,
+    Call,
+    OnInterrupted,
+    call_from_json,
+    call_to_json,
+    decode_bytes,
+    encode_bytes,
+    load_toml,
+    parse_calls,
+    parse_on_interrupted,
+)
+
+SeedKind = Literal["file", "directory", "symlink", "hardlink", "fifo"]
+
+_KEYS = ("name", "about", "on_interrupted", "seed", "seed_tree", "call", "calls", "witnessed", "ready", "gate", "compare_output", "plan")
+_SEED_KEYS: dict[SeedKind, tuple[str, ...]] = {
+    "file": ("content", "mode"),
+    "directory": ("mode",),
+    "symlink": ("target",),
+    "hardlink": ("target",),
+    "fifo": ("mode",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SeedEntry:
+    """One entry of the workspace before the session. `target`: a symlink's text, or the earlier file a hard link names."""
+
+    path: bytes
+    kind: SeedKind
+    content: bytes = b""
+    mode: int = 0o644
+    target: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A scenario file, checked.
+
+    `witnessed` are indexes of `calls` from 0. `ready` and `gate` are file names in the trial's outside directory ("" for none): a
+    command makes `ready` when it waits, the runner makes `gate` to let it go on. A `plan` of its own makes it one trial.
+    """
+
+    name: str
+    about: str
+    on_interrupted: OnInterrupted
+    seed: tuple[SeedEntry, ...]
+    calls: tuple[Call, ...]
+    witnessed: tuple[int, ...]
+    ready: str
+    gate: str
+    compare_output: bool
+    plan: tuple[Action, ...]
+
+
+def load_scenario(file: Path) -> Scenario:
+    """Read a scenario file. `calls = "FILE"` is relative to it."""
+    table = load_toml(file)
+    if isinstance(table.get("calls"), str):
+        if "call" in table:
+            raise MisuseError(f"{file}: has both calls and [[call]]; keep one")
+        calls_file = file.parent / table["calls"]
+        calls = parse_calls(load_toml(calls_file).get("call"), str(calls_file))
+    elif "calls" in table:
+        raise MisuseError(f'{file}: calls must be the name of a TOML file, such as calls = "nightly.toml"')
+    else:
+        calls = parse_calls(table.get("call"), str(file))
+    return _parse(table, calls, str(file))
+
+
+def to_json(scenario: Scenario) -> dict[str, Any]:
+    """The scenario as a JSON object, self-contained."""
+    return {
+        "name": scenario.name,
+        "about": scenario.about,
+        "on_interrupted": scenario.on_interrupted,
+        "seed": [_seed_to_json(entry) for entry in scenario.seed],
+        "call": [call_to_json(call) for call in scenario.calls],
+        "witnessed": list(scenario.witnessed),
+        "ready": scenario.ready,
+        "gate": scenario.gate,
+        "compare_output": scenario.compare_output,
+        "plan": [{"at": action.at, "do": action.do} for action in scenario.plan],
+    }
+
+
+def from_json(table: Mapping[str, Any], where: str = "scenario") -> Scenario:
+    """The inverse of `to_json`."""
+    calls = tuple(call_from_json(call, f"{where}: call {number}") for number, call in enumerate(table["call"], 1))
+    return _parse(table, calls, where)
+
+
+def _parse(table: Mapping[str, Any], calls: tuple[Call, ...], where: str) -> Scenario:
+    for key in table:
+        if key not in _KEYS:
+            raise MisuseError(f"{where}: unknown key {key!r}; a scenario has {', '.join(_KEYS)}")
+    ready, gate = _file_name(table, "ready", where), _file_name(table, "gate", where)
+    if bool(ready) != bool(gate):
+        raise MisuseError(f"{where}: ready and gate stand together or not at all; add {'gate' if ready else 'ready'}")
+    return Scenario(
+        name=_name(table, where),
+        about=_text(table, "about", where),
+        on_interrupted=_on_interrupted(table, where),
+        seed=_parse_seed(table, where),
+        calls=calls,
+        witnessed=_witnessed(table, calls, where),
+        ready=ready,
+        gate=gate,
+        compare_output=_flag(table, "compare_output", where),
+        plan=_parse_plan(table.get("plan", []), where),
+    )
+
+
+def _name(table: Mapping[str, Any], where: str) -> str:
+    name = table.get("name")
+    if name is None:
+        raise MisuseError(f'{where}: name is missing; add name = "..."')
+    if not isinstance(name, str) or not SESSION_NAME.match(name):
+        raise MisuseError(f"{where}: name {name!r} must be 1 to 64 letters, digits, '.', '_' or '-'")
+    return name
+
+
+def _on_interrupted(table: Mapping[str, Any], where: str) -> OnInterrupted:
+    choice = parse_on_interrupted(table.get("on_interrupted", "reissue"), where)
+    if choice == "stop":
+        raise MisuseError(f'{where}: on_interrupted "stop" leaves a trial unfinished; use "reissue" or "continue"')
+    return choice
+
+
+def _text(table: Mapping[str, Any], key: str, where: str) -> str:
+    value = table.get(key, "")
+    if not isinstance(value, str):
+        raise MisuseError(f"{where}: {key} must be a string, found {value!r}")
+    return value
+
+
+def _file_name(table: Mapping[str, Any], key: str, where: str) -> str:
+    value = _text(table, key, where)
+    if value in (".", "..") or "/" in value or "\0" in value:
+        raise MisuseError(f"{where}: {key} {value!r} must be a plain file name; it stands in the trial's outside directory")
+    return value
+
+
+def _flag(table: Mapping[str, Any], key: str, where: str) -> bool:
+    value = table.get(key, False)
+    if not isinstance(value, bool):
+        raise MisuseError(f"{where}: {key} must be true or false, found {value!r}")
+    return value
+
+
+def _witnessed(table: Mapping[str, Any], calls: tuple[Call, ...], where: str) -> tuple[int, ...]:
+    indexes = table.get("witnessed", [])
+    if not isinstance(indexes, list) or not all(type(index) is int for index in indexes):
+        raise MisuseError(f"{where}: witnessed must be a list of call numbers from 0, such as [0, 2], found {indexes!r}")
+    for index in indexes:
+        if not 0 <= index < len(calls):
+            raise MisuseError(f"{where}: witnessed names call {index}, but the calls are 0 to {len(calls) - 1}")
+        if not isinstance(calls[index], BashCall):
+            raise MisuseError(f"{where}: witnessed names call {index}, which is no bash call; only a command can note in the witness")
+    return tuple(sorted(set(indexes)))
+
+
+def _parse_seed(table: Mapping[str, Any], where: str) -> tuple[SeedEntry, ...]:
+    tables = table.get("seed", [])
+    if table.get("seed_tree", "empty") != "empty":
+        raise MisuseError(f'{where}: unknown seed_tree {table["seed_tree"]!r}; use "empty" or [[seed]] entries')
+    if "seed_tree" in table and tables:
+        raise MisuseError(f"{where}: seed_tree is empty, but there are [[seed]] entries; keep one")
+    if not isinstance(tables, list):
+        raise MisuseError(f"{where}: seed must be [[seed]] tables")
+    kinds: dict[bytes, SeedKind] = {}
+    entries = []
+    for number, one in enumerate(tables, 1):
+        entry = _parse_seed_entry(one, f"{where}: seed {number}")
+        _check_place(entry, kinds, f"{where}: seed {number}")
+        kinds[entry.path] = entry.kind
+        entries.append(entry)
+    return tuple(entries)
+
+
+def _parse_seed_entry(table: Any, where: str) -> SeedEntry:
+    if not isinstance(table, Mapping):
+        raise MisuseError(f"{where}: expected a table, found {type(table).__name__}")
+    kind = _seed_kind(table.get("kind"), where)
+    known = ("path", "kind", *_SEED_KEYS[kind])
+    for key in table:
+        if key not in known:
+            raise MisuseError(f"{where}: a {kind} has no {key!r}; it has {', '.join(known)}")
+    for key in ("path", "target") if "target" in known else ("path",):
+        if key not in table:
+            raise MisuseError(f"{where}: {key} is missing")
+    target = decode_bytes(table.get("target", ""), f"{where}: target")
+    if "target" in known and not target:
+        raise MisuseError(f"{where}: target is empty; name what the link leads to")
+    return SeedEntry(
+        path=_seed_path(table["path"], f"{where}: path"),
+        kind=kind,
+        content=decode_bytes(table.get("content", ""), f"{where}: content"),
+        mode=_seed_mode(table.get("mode"), kind, where),
+        target=target,
+    )
+
+
+def _seed_kind(value: Any, where: str) -> SeedKind:
+    for kind in get_args(SeedKind):
+        if value == kind:
+            return kind  # type: ignore[no-any-return]
+    raise MisuseError(f"{where}: unknown kind {value!r}; use {', '.join(get_args(SeedKind))}")
+
+
+def _seed_path(value: Any, where: str) -> bytes:
+    path = decode_bytes(value, where)
+    if b"\0" in path or any(component in (b"", b".", b"..") for component in path.split(b"/")):
+        raise MisuseError(f"{where}: {path!r} must be relative, inside the workspace, without empty, '.' or '..' parts")
+    return path
+
+
+def _seed_mode(value: Any, kind: SeedKind, where: str) -> int:
+    if value is None:
+        return 0o755 if kind == "directory" else 0o644
+    if type(value) is not int or not 0 <= value <= 0o7777:
+        raise MisuseError(f"{where}: mode must be between 0o0 and 0o7777, found {value!r}")
+    return value
+
+
+def _check_place(entry: SeedEntry, kinds: Mapping[bytes, SeedKind], where: str) -> None:
+    if entry.path in kinds:
+        raise MisuseError(f"{where}: {entry.path!r} is there already; give each path once")
+    parts = entry.path.split(b"/")
+    for depth in range(1, len(parts)):
+        parent = b"/".join(parts[:depth])
+        if kinds.get(parent, "directory") != "directory":
+            raise MisuseError(f"{where}: {parent!r} is a {kinds[parent]}, so {entry.path!r} cannot lie below it")
+    if any(path.startswith(entry.path + b"/") for path in kinds):
+        raise MisuseError(f"{where}: {entry.path!r} was made as a parent of an earlier entry; put it before that")
+    if entry.kind == "hardlink" and kinds.get(entry.target) != "file":
+        raise MisuseError(f"{where}: a hard link's target must be the path of an earlier file, found {entry.target!r}")
+
+
+def _parse_plan(tables: Any, where: str) -> tuple[Action, ...]:
+    if not isinstance(tables, list):
+        raise MisuseError(f"{where}: plan must be [[plan]] tables with at and do")
+    return tuple(_parse_action(table, f"{where}: plan {number}") for number, table in enumerate(tables, 1))
+
+
+def _parse_action(table: Any, where: str) -> Action:
+    if not isinstance(table, Mapping) or set(table) != {"at", "do"}:
+        raise MisuseError(f'{where}: an action has exactly at and do, such as at = "driver@1:outcome.commit.before:1", do = "kill"')
+    if table["do"] not in FAULT_KINDS:
+        raise MisuseError(f"{where}: unknown do {table['do']!r}; use {', '.join(FAULT_KINDS)}")
+    if not isinstance(table["at"], str):
+        raise MisuseError(f"{where}: at must be a string, found {table['at']!r}")
+    return Action(at=format_step(parse_step(table["at"], where)), do=table["do"])
+
+
+def _seed_to_json(entry: SeedEntry) -> dict[str, Any]:
+    values = {"content": encode_bytes(entry.content), "mode": entry.mode, "target": encode_bytes(entry.target)}
+    return {"path": encode_bytes(entry.path), "kind": entry.kind} | {key: values[key] for key in _SEED_KEYS[entry.kind]}

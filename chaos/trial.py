@@ -1,0 +1,229 @@
+"""One trial: play the plan on real processes, drive on until the session ends, then have it judged.
+
+A trial passes only if every fault provably fired where it was aimed and every oracle says pass. A fault that did not fire, a deadline that passed and
+trouble of the harness itself are unknown.
+"""
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chaos.drivers import Place, base_environment
+from chaos.judging import Judgement, OracleProcess
+from chaos.plan import find_unfired, parse_step
+from chaos.processes import end_everything, kill_child, kill_other, list_alive
+from chaos.reference import Reference, make_reference
+from chaos.results import Action, Fault, OracleVerdict, Recording, Trial, TrialResult, Verdict, merge_verdicts
+from chaos.scenario import Scenario
+from chaos.seed import plant_seed
+from chaos.stage import Ended, Reached, Stage, left_behind, read_roles, read_steps, wait_until, wants_live_command
+
+MOST_DRIVERS = 6
+QUIET_SECS = 10.0
+STALE = 75
+
+
+@dataclass(slots=True)
+class Bench:
+    """What one runner keeps between trials: its oracle, and each scenario's reference."""
+
+    oracle: OracleProcess
+    references: dict[str, Reference] = field(default_factory=dict)
+
+    def reference(self, scenario: Scenario, directory: Path) -> Reference:
+        """The plain run's end, made once per scenario."""
+        if scenario.name not in self.references:
+            self.references[scenario.name] = make_reference(scenario, directory / "plain", base_environment(), self.oracle)
+        return self.references[scenario.name]
+
+
+def record_scenario(bench: Bench, scenario: Scenario, directory: Path) -> Recording:
+    """A clean run: its steps, and its own verdict."""
+    result = run_trial(bench, scenario, Trial(0, scenario.name, ()), directory, ())
+    return Recording(scenario.name, read_steps(Place(directory)), result)
+
+
+def run_trial(bench: Bench, scenario: Scenario, trial: Trial, directory: Path, steps: Sequence[str]) -> TrialResult:
+    """Run and judge one trial in an empty directory. Never raises for what the engine does."""
+    began = time.monotonic()
+    place = _set_stage(scenario, directory)
+    reference = bench.reference(scenario, directory)
+    played = _Play(scenario, trial, place, bench.oracle.pid)
+    played.run()
+    judgement = bench.oracle.judge(_question(scenario, place, reference, played))
+    oracles = (*judgement.verdicts, *played.findings)
+    return _conclude(trial, played, judgement, oracles, time.monotonic() - began)
+
+
+def _set_stage(scenario: Scenario, directory: Path) -> Place:
+    place = Place(directory)
+    for path in (place.work, place.outside, directory / "scratch"):
+        path.mkdir()
+    plant_seed(scenario.seed, place.work)
+    return place
+
+
+class _Play:
+    """The plan in the making: faults fired so far, ends seen, findings of the runner's own."""
+
+    def __init__(self, scenario: Scenario, trial: Trial, place: Place, oracle_pid: int) -> None:
+        self._scenario = scenario
+        self._trial = trial
+        self._place = place
+        self._oracle_pid = oracle_pid
+        self.faults: list[Fault] = []
+        self.findings: list[OracleVerdict] = []
+        self.ends: list[Ended] = []
+        self.trouble = ""
+
+    def run(self) -> None:
+        """Play to the end; trouble of the harness is kept as a sentence."""
+        armed = {action.at: action for action in self._trial.plan}
+        with Stage(self._scenario, self._place, frozenset(armed)) as stage:
+            try:
+                self._drive(stage, armed)
+                wait_until(lambda: not left_behind(self._oracle_pid), QUIET_SECS, "every process of the trial to end")
+            except TimeoutError as error:
+                self.trouble = str(error)
+            except OSError as error:
+                self.trouble = f"{type(error).__name__}: {error}"
+            self.ends = stage.ends
+        left = end_everything(os.getpid(), self._oracle_pid)
+        if left and not self.trouble.startswith("waited"):
+            self.findings.append(OracleVerdict("processes", Verdict.FAIL, f"processes {left} outlived the session"))
+        _remove_cgroups(self._place)
+
+    def _drive(self, stage: Stage, armed: dict[str, Action]) -> None:
+        stage.holds_gate = any(wants_live_command(parse_step(step)) for step in armed)
+        for epoch in range(1, MOST_DRIVERS + 1):
+            code = self._drive_epoch(stage, epoch, armed)
+            if code == 0:
+                return
+            if code not in (1, -9) or (code == -9 and not self._killed_driver(epoch)):
+                break
+        self.findings.append(
+            OracleVerdict("liveness", Verdict.FAIL, f"driver {epoch} ended with {code} and the session is not finished: {self._last_words(epoch)}")
+        )
+
+    def _killed_driver(self, epoch: int) -> bool:
+        return any(fault.fired and fault.at.startswith(f"driver@{epoch}:") for fault in self.faults)
+
+    def _last_words(self, epoch: int) -> str:
+        lines = self._place.errors(epoch).read_text("utf-8", "replace").strip().splitlines()
+        return lines[-1][:400] if lines else "(nothing on stderr)"
+
+    def _drive_epoch(self, stage: Stage, epoch: int, armed: dict[str, Action]) -> int:
+        driver = stage.start(epoch, self._trial.entry)
+        while True:
+            happening = stage.next(f"driver {epoch} to end or reach its step", epoch)
+            match happening:
+                case Ended(code=code):
+                    return code
+                case Reached(step=step):
+                    action = armed[step]
+                    if action.do == "supersede":
+                        return self._supersede(stage, happening, epoch)
+                    self._kill(stage, happening, driver)
+
+    def _kill(self, stage: Stage, reached: Reached, driver: int) -> None:
+        """Record what lives, then SIGKILL the process that waits at the step, and read back how it died."""
+        if self._scenario.ready and not stage.is_gate_open() and self._has_command():
+            stage.wait_ready()
+        alive = list_alive(os.getpid(), self._oracle_pid, read_roles(self._place))
+        half = reached.step.rpartition(":")[0].endswith(".write.half") or (stage.is_ready() and not stage.is_gate_open())
+        if reached.pid == driver:
+            kill_child(driver)
+            ended = stage.next("the killed driver's wait status", parse_step(reached.step).epoch)
+            signal = -ended.code if isinstance(ended, Ended) else 0
+        else:
+            signal = kill_other(reached.pid)
+        reached.connection.close()
+        note = "" if signal == 9 else f"the process ended with signal {signal}, not 9"
+        self.faults.append(Fault(reached.step, "kill", True, signal == 9, reached.pid, max(signal, 0), alive, half, note))
+        stage.holds_gate = False
+
+    def _has_command(self) -> bool:
+        return any(one.role == "command" for one in list_alive(os.getpid(), self._oracle_pid, read_roles(self._place)))
+
+    def _supersede(self, stage: Stage, reached: Reached, epoch: int) -> int:
+        """Hold the process at its step, drive a successor to its end, release it: it must end with 75 and add nothing."""
+        alive = list_alive(os.getpid(), self._oracle_pid, read_roles(self._place))
+        code = self._drive_epoch(stage, epoch + 1, {})
+        reached.connection.sendall(b"\0")
+        ended = stage.next(f"the superseded driver {epoch} to end", epoch)
+        reached.connection.close()
+        stale = ended.code if isinstance(ended, Ended) else 0
+        self.faults.append(Fault(reached.step, "supersede", True, True, reached.pid, 0, alive))
+        if stale != STALE:
+            detail = f"the superseded driver {epoch} ended with {stale} instead of {STALE}: {self._last_words(epoch)}"
+            self.findings.append(OracleVerdict("fencing-exit", Verdict.FAIL, detail))
+        return code
+
+
+def _question(scenario: Scenario, place: Place, reference: Reference, played: _Play) -> dict[str, object]:
+    epochs = sorted({ended.epoch for ended in played.ends})
+    return {
+        "log": str(place.state / "log.sqlite"),
+        "scratch": str(place.directory / "scratch"),
+        "stream": scenario.name,
+        "workspace": str(place.work),
+        "witness": str(place.witness),
+        "acknowledged": [str(place.output(epoch)) for epoch in epochs],
+        "reference": reference.listing if scenario.on_interrupted == "reissue" else None,
+        "reference_outputs": reference.outputs if scenario.compare_output else None,
+        "witnessed": list(scenario.witnessed),
+        "on_interrupted": scenario.on_interrupted,
+        "script_length": len(scenario.calls),
+        "expect_finished": True,
+        "outside_edits": False,
+        "superseded": [],
+        "quarantine": str(_find_quarantine(place)),
+    }
+
+
+def _find_quarantine(place: Place) -> Path:
+    for name in sorted(os.listdir(place.directory)):
+        if name.startswith(".crashworthy-"):
+            return place.directory / name / "quarantine"
+    return place.work / ".crashworthy-side" / "quarantine"
+
+
+def _conclude(trial: Trial, played: _Play, judgement: Judgement, oracles: tuple[OracleVerdict, ...], seconds: float) -> TrialResult:
+    unfired = find_unfired(trial, played.faults)
+    verdicts = [one.verdict for one in oracles]
+    reasons = [f"{one.oracle}: {one.detail}" for one in oracles if one.verdict is not Verdict.PASS]
+    if unfired:
+        verdicts.append(Verdict.UNKNOWN)
+        reasons.append("did not fire: " + ", ".join(f"{action.do} at {action.at}" for action in unfired))
+    if played.trouble:
+        verdicts.append(Verdict.UNKNOWN)
+        reasons.append(played.trouble)
+    return TrialResult(
+        trial=trial,
+        verdict=merge_verdicts(verdicts),
+        reason="; ".join(reasons),
+        faults=(*played.faults, *(Fault(action.at, action.do, False, False) for action in unfired)),
+        oracles=oracles,
+        drivers=tuple((ended.epoch, ended.code) for ended in played.ends),
+        labels=judgement.labels,
+        restored=judgement.restored,
+        displaced=judgement.displaced,
+        seconds=round(seconds, 4),
+    )
+
+
+def _remove_cgroups(place: Place) -> None:
+    """Give back the cgroup leaves of a trial whose session did not come to give them back itself."""
+    ledger = place.state / "space" / "ledger"
+    if not ledger.exists():
+        return
+    first = ledger.read_text("utf-8", "replace").split("\n", 1)[0].partition(" ")[2]
+    name = f"crashworthy.{json.loads(first)['ledger_id']}"
+    mounts = [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text("utf-8").splitlines() if " - cgroup2 " in line]
+    own = [line.split(":", 2)[2] for line in Path("/proc/self/cgroup").read_text("utf-8").splitlines() if line.startswith("0::")]
+    for top in (Path(mount + path) / name for mount in mounts for path in own):
+        for directory, _, _ in os.walk(top, topdown=False):
+            os.rmdir(directory)

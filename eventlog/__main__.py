@@ -1,0 +1,114 @@
+"""The `eventlog` command: look at a log. Exit codes: 0 sound, 1 damage found, 2 usage."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from eventlog import console, events
+from eventlog.errors import BusyError, CorruptError, CrashworthyError
+from eventlog.reader import Reader, StoredEvent
+from eventlog.show import show_text
+from eventlog.values import StreamId
+from eventlog.verify import verify as verify_log
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look at an event log: show its history, verify it.", rich_markup_mode=None)
+
+LogArgument = Annotated[Path, typer.Argument(help="log.sqlite, or the state directory that holds it")]
+JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line (eventlog/README)")]
+
+
+def log_path(given: Path) -> str:
+    """The log file for what a person named: the file itself, or the state directory around it."""
+    return str(given / "log.sqlite" if given.is_dir() else given)
+
+
+@app.command()
+def show(log: LogArgument, as_json: JsonOption = False) -> None:
+    """Print every event of every session: seq, epoch, kind, and what happened."""
+    reader = Reader.open(log_path(log))
+    for row in reader.streams():
+        for stored in reader.events(row.id):
+            print(json.dumps(_event_json(row.id, stored)) if as_json else _event_line(row.id, stored))
+
+
+@app.command()
+def verify(log: LogArgument, as_json: JsonOption = False) -> int:
+    """Check chain, cache rows, image roots and blobs. Exit 1 when anything is damaged."""
+    path = log_path(log)
+    found = verify_log(Reader.open(path))
+    if as_json:
+        print(msgspec.json.encode({"log": path, **msgspec.to_builtins(found)}).decode())
+    else:
+        for finding in found.findings:
+            print(f"DAMAGE {show_text(finding.where)}: {show_text(finding.what)}")
+        state = "damaged" if found.findings else "sound"
+        print(f"{show_text(path)}: {state}: {found.streams} sessions, {found.events} events, {found.blobs} blobs, {found.blob_bytes} bytes")
+    return 1 if found.findings else 0
+
+
+def _event_json(stream: StreamId, stored: StoredEvent) -> dict[str, object]:
+    payload = msgspec.to_builtins(stored.event)
+    return {"stream": stream, "seq": stored.seq, "epoch": stored.epoch, "kind": stored.event.kind, "hash": stored.hash.hex(), "changes": len(stored.changes), "payload": payload}
+
+
+def _event_line(stream: StreamId, stored: StoredEvent) -> str:
+    changed = f" ({len(stored.changes)} paths changed)" if stored.changes else ""
+    return f"{stream} {stored.seq:>5} epoch {stored.epoch:<3} {stored.event.kind:<19} {show_text(describe(stored.event))}{changed}"
+
+
+def describe(event: events.Event) -> str:
+    """One line about an event, for people."""
+    match event:
+        case events.SessionOpened():
+            return f"{event.name}: {len(event.script)} scripted calls, image {event.root[:12]}"
+        case events.DriverStarted():
+            return f"pid {event.identity.pid}, kill mark {event.kill_mark}"
+        case events.WorkspaceObserved():
+            return f"changed outside any call, image {event.root[:12]}"
+        case events.AttemptStarted():
+            return f"call {event.call} attempt {event.attempt}: {event.tool} {json.dumps(event.input)[:120]}"
+        case events.CallSettled():
+            return f"call {event.call} {event.ended} ({event.label}) {_exit(event.exit)} image {event.root[:12]} {event.reason}".rstrip()
+        case events.RecoveryDecided():
+            return f"{event.label}" + (f" for call {event.call} attempt {event.attempt}" if event.call is not None else "")
+        case events.Quarantined():
+            return f"{len(event.paths)} paths kept in {event.directory}"
+        case events.RestoreFinished():
+            return f"restored {event.restored}, displaced {event.displaced}, image {event.root[:12]}"
+        case events.Synced():
+            return f"image {event.root[:12]} is on disk"
+        case events.SessionFinished():
+            return f"image {event.root[:12]}"
+        case events.Noted():
+            return event.text
+
+
+def _exit(ended: events.Exit | None) -> str:
+    if ended is None:
+        return ""
+    match ended.kind:
+        case "exited":
+            return f"exit {ended.code}"
+        case "signaled":
+            return f"signal {ended.signal}"
+        case "timed_out":
+            return f"timed out, signal {ended.signal}"
+        case "start_failed":
+            return f"not started: {ended.error}"
+
+
+def _code(error: CrashworthyError) -> int:
+    return 1 if isinstance(error, CorruptError | BusyError) else 2
+
+
+def main() -> None:
+    """Entry point of the console command."""
+    sys.exit(console.run(app, "eventlog", 2, _code))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""Opening SQLite the one right way. Every setting is a named function with its reason, and is read back.
+
+No other code of the project opens a log's files (L6: closing any other descriptor of them drops SQLite's POSIX locks).
+"""
+
+import os
+import sys
+from importlib import resources
+
+import apsw
+
+from eventlog.errors import BusyError, CorruptError, FullError, LogMissingError, MisuseError, UncertainCommitError
+from eventlog.show import show_text
+from eventlog.values import FORMAT
+
+OLDEST_SQLITE = (3, 51, 3)
+APPLICATION_ID = 0x43574C31
+PAGE_BYTES = 16384
+BUSY_MS = 5000
+
+
+def check_sqlite_version(version: str) -> None:
+    """SQLite 3.7.0 to 3.51.2 can corrupt a WAL at its reset; raise MisuseError for anything older than 3.51.3."""
+    if tuple(int(part) for part in version.split(".")[:3]) < OLDEST_SQLITE:
+        raise MisuseError(f"SQLite {version} has the WAL-reset corruption bug; install an apsw that carries 3.51.3 or newer")
+
+
+def open_writable(path: str) -> apsw.Connection:
+    """A connection that may write an existing log. Raises LogMissingError, CorruptError, BusyError, MisuseError."""
+    return _open(path, apsw.SQLITE_OPEN_READWRITE)
+
+
+def open_readable(path: str) -> apsw.Connection:
+    """A connection that cannot write; it neither checkpoints nor deletes the WAL of a killed log."""
+    return _open(path, apsw.SQLITE_OPEN_READONLY)
+
+
+def create(path: str) -> apsw.Connection:
+    """A new, empty database with the log's schema at a path that does not exist."""
+    check_sqlite_version(apsw.sqlite_lib_version())
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+    set_page_size(connection)
+    _settle(connection, path)
+    connection.pragma("application_id", APPLICATION_ID)
+    connection.pragma("user_version", FORMAT)
+    connection.execute(resources.files("eventlog").joinpath("schema.sql").read_text("utf-8")).fetchall()
+    return connection
+
+
+def _open(path: str, flags: int) -> apsw.Connection:
+    check_sqlite_version(apsw.sqlite_lib_version())
+    if not os.path.exists(path):
+        raise LogMissingError(f"{show_text(path)}: there is no log here; check the path, or restore the file: a missing log is never made anew")
+    try:
+        connection = apsw.Connection(path, flags=flags)
+        _check_format(connection, path)
+        _settle(connection, path, readonly=flags == apsw.SQLITE_OPEN_READONLY)
+    except apsw.Error as error:
+        raise translate(error, path) from error
+    return connection
+
+
+def _check_format(connection: apsw.Connection, path: str) -> None:
+    set_busy_timeout(connection)
+    if connection.pragma("application_id") != APPLICATION_ID:
+        raise CorruptError(f"{show_text(path)}: not a crashworthy log (its application id is another); name the log.sqlite of a session")
+    found = connection.pragma("user_version")
+    if found != FORMAT:
+        raise MisuseError(f"{show_text(path)}: log format {found} is not known here (this version reads {FORMAT}); use the version that wrote it")
+
+
+def _settle(connection: apsw.Connection, path: str, readonly: bool = False) -> None:
+    set_busy_timeout(connection)
+    set_recursive_triggers(connection)
+    set_foreign_keys(connection)
+    if readonly:
+        return
+    set_wal(connection, path)
+    set_synchronous_full(connection, path)
+    set_keep_wal_on_close(connection)
+
+
+def set_page_size(connection: apsw.Connection) -> None:
+    """16 KiB pages keep every row size within 1.08 x of the bare insert (FACTS, "Log")."""
+    connection.pragma("page_size", PAGE_BYTES)
+
+
+def set_busy_timeout(connection: apsw.Connection) -> None:
+    """A bounded wait for the write lock; past it the holder is named (L4)."""
+    connection.set_busy_timeout(BUSY_MS)
+
+
+def set_recursive_triggers(connection: apsw.Connection) -> None:
+    """Without it INSERT OR REPLACE deletes rows past the append-only triggers."""
+    connection.pragma("recursive_triggers", True)
+    _require(connection.pragma("recursive_triggers") == 1, "recursive_triggers could not be set")
+
+
+def set_foreign_keys(connection: apsw.Connection) -> None:
+    """A change row always belongs to an event."""
+    connection.pragma("foreign_keys", True)
+    _require(connection.pragma("foreign_keys") == 1, "foreign_keys could not be set")
+
+
+def set_wal(connection: apsw.Connection, path: str) -> None:
+    """Readers never block the writer; a commit is one WAL append and one sync."""
+    mode = connection.pragma("journal_mode", "wal")
+    _require(mode == "wal", f"{show_text(path)}: journal mode is {mode}, WAL is not possible on this file system")
+
+
+def set_synchronous_full(connection: apsw.Connection, path: str) -> None:
+    """NORMAL can lose an acknowledged commit at power loss (case 20)."""
+    connection.pragma("synchronous", "full")
+    _require(connection.pragma("synchronous") == 2, f"{show_text(path)}: synchronous=FULL could not be set")
+
+
+def set_keep_wal_on_close(connection: apsw.Connection) -> None:
+    """Closing deletes no side file: whoever copies a dead session's files always finds database and WAL together."""
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise MisuseError(message)
+
+
+def translate(error: apsw.Error, path: str) -> Exception:
+    """The typed error for an SQLite error outside COMMIT: busy is not fenced, full is not corrupt (L7)."""
+    name = show_text(path)
+    match error:
+        case apsw.BusyError() | apsw.LockedError():
+            return BusyError(f"{name}: the log is locked by another process ({describe_holder(path)}); try again, or end that process")
+        case apsw.FullError():
+            return FullError(f"{name}: no room left on the device; nothing was recorded; make room and run the same command again")
+        case apsw.CorruptError() | apsw.NotADBError():
+            return CorruptError(f"{name}: the database is damaged ({error}); keep a copy and run `eventlog verify {name}`")
+        case apsw.ConstraintError():
+            return CorruptError(f"{name}: the log refused a change that no sound log allows ({error}); run `eventlog verify {name}`")
+        case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
+            return MisuseError(f"{name}: cannot be opened here ({error}); check that file and directory are readable and writable")
+        case apsw.IOError():
+            return UncertainCommitError(f"{name}: the device failed ({error}); nothing more is written through this handle, open the log again")
+        case _:
+            return CorruptError(f"{name}: SQLite says: {error}; run `eventlog verify {name}`")
+
+
+def describe_holder(path: str) -> str:
+    """Who holds the log's write lock, asked by a helper process without a log handle (L4); "holder unknown" when it cannot be told."""
+    # F_GETLK on the WAL index's write-lock byte (120), as SQLite's unix VFS places it. A process of its own, because
+    # closing the file here would drop this process's locks (FACTS, trap 1).
+    code = (
+        "import fcntl,struct,sys\n"
+        "f=open(sys.argv[1],'rb+')\n"
+        "r=fcntl.fcntl(f,fcntl.F_GETLK,struct.pack('hhqqi',fcntl.F_WRLCK,0,120,1,0))\n"
+        "print(struct.unpack('hhqqi',r)[4])\n"
+    )
+    pid = run_helper([sys.executable, "-I", "-S", "-c", code, path + "-shm"]).strip()
+    if not pid.isdigit() or pid == "0":
+        return "holder unknown"
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            command = file.read().replace(b"\0", b" ").decode("utf-8", "surrogateescape").strip()
+    except OSError:
+        return f"held by pid {pid}"
+    return f"held by pid {pid}: {show_text(command)[:200]}"
+
+
+def run_helper(arguments: list[str]) -> str:
+    """Output of a short helper started by posix_spawn (no Python code runs between fork and exec: case 21), "" when it fails."""
+    read_end, write_end = os.pipe()
+    try:
+        pid = os.posix_spawn(arguments[0], arguments, {}, file_actions=[(os.POSIX_SPAWN_DUP2, write_end, 1)])
+    except OSError:
+        os.close(read_end)
+        return ""
+    finally:
+        os.close(write_end)
+    with os.fdopen(read_end, "rb") as file:
+        text = file.read()
+    os.waitpid(pid, 0)
+    return text.decode("ascii", "replace")

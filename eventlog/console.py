@@ -1,0 +1,29 @@
+"""The edge of every command: a person's mistake becomes one sentence on stderr and an exit code, never a traceback."""
+
+import sys
+from collections.abc import Callable
+
+import typer
+
+from eventlog.errors import CrashworthyError
+
+# Newer typer carries its own copy of click: the base of all usage errors is found through the one class that is public in both.
+_UsageBase: type[Exception] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
+
+def run(app: typer.Typer, name: str, usage_code: int, code_of: Callable[[CrashworthyError], int], arguments: list[str] | None = None) -> int:
+    """Run a typer application; the exit code to end with. Usage errors give `usage_code`, typed errors what `code_of` says."""
+    command = typer.main.get_command(app)
+    try:
+        result = command.main(args=arguments, prog_name=name, standalone_mode=False)
+    except _UsageBase as error:
+        message = str(getattr(error, "format_message", error.__str__)())
+        print(message if "\n" in message else f"{name}: {message} (`{name} --help` shows what there is)", file=sys.stderr)
+        return usage_code
+    except (typer.Abort, KeyboardInterrupt):
+        print(f"{name}: interrupted", file=sys.stderr)
+        return 130
+    except CrashworthyError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return code_of(error)
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,90 @@
+"""Errors by who is to blame. Each says what, which, and what to do now; none carries a traceback to a person.
+
+`InternalError` is a bug of this project: it stops the process and keeps its evidence. Every other class is weather
+or misuse and is shown as one sentence. `exit_code` is the code of `recovery` (DESIGN section 10): 75 a newer epoch exists,
+78 a person or another configuration is needed, 1 try again.
+"""
+
+
+class CrashworthyError(Exception):
+    """Base of every error a person may see."""
+
+    exit_code = 78
+
+
+class InternalError(Exception):
+    """A bug: an impossible combination was met. Nothing was written after it."""
+
+
+class StaleEpochError(CrashworthyError):
+    """A newer epoch exists. The process halts; this never becomes an outcome (I6)."""
+
+    exit_code = 75
+
+
+class EpochTakenError(CrashworthyError):
+    """Another identity already holds this very epoch; a new one must be issued (L1)."""
+
+    exit_code = 1
+
+
+class CorruptError(CrashworthyError):
+    """Stored bytes do not say what they must (I9)."""
+
+
+class LogMissingError(CrashworthyError):
+    """A log that should exist does not (L9). Never answered with a new log."""
+
+
+class BusyError(CrashworthyError):
+    """A lock was not to be had within its bound. Neither fenced nor corrupt (L7)."""
+
+    exit_code = 1
+
+
+class FullError(CrashworthyError):
+    """No room. Nothing was recorded; the same work can be tried again (L7)."""
+
+    exit_code = 1
+
+
+class UncertainCommitError(CrashworthyError):
+    """COMMIT was sent and its answer lost: the handle is poisoned, reopen and look up by event id (L7)."""
+
+    exit_code = 1
+
+
+class ReplacedError(CrashworthyError):
+    """The files under an open handle are no longer those at the path (L5)."""
+
+
+class ScanError(CrashworthyError):
+    """The workspace could not be read. Nothing was recorded (I11)."""
+
+    exit_code = 1
+
+
+class FenceIncompleteError(CrashworthyError):
+    """Death of an older epoch's processes is not proved; no workspace path was touched (I7)."""
+
+    exit_code = 1
+
+
+class LostProcessError(CrashworthyError):
+    """A shim, spawner or file worker went away without its record; the driver halts (S7)."""
+
+    exit_code = 1
+
+
+class RestoreIncompleteError(CrashworthyError):
+    """A restore did not reach its target; the obligation stays open (R5)."""
+
+    exit_code = 1
+
+
+class NeedsPersonError(CrashworthyError):
+    """A decision this version does not act on, or one that only a person may make."""
+
+
+class MisuseError(CrashworthyError):
+    """The caller asked for what cannot be: bad usage, bad configuration, a missing capability."""

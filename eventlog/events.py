@@ -1,0 +1,227 @@
+"""Every kind of event, as one closed union of frozen values. The payloads stand in eventlog/README, "Kinds".
+
+`decode` refuses a kind or version it does not know by name (old code must not half-read a newer log). Each class has `kind` and
+`version`; a field added later raises the version, and the old payload is upcast on read.
+"""
+
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+from eventlog.errors import CorruptError
+
+JsonBytes = str | dict[str, str]
+Ended = Literal["finished", "interrupted"]
+
+
+class Untracked(msgspec.Struct, frozen=True):
+    """A node that no image holds: `kind` is socket, character device, block device, mount or outside link."""
+
+    path: JsonBytes
+    kind: str
+
+
+class RootIdentity(msgspec.Struct, frozen=True):
+    """What tells a workspace root from another (R6): the id in its xattr, else inode, birth time and file system."""
+
+    id: str
+    inode: int
+    birth_ns: int | None
+    filesystem: str
+
+
+class DriverIdentity(msgspec.Struct, frozen=True):
+    """A process, for ever: random nonce, pid, start time in clock ticks since boot, boot id, pid namespace."""
+
+    nonce: str
+    pid: int
+    start_ticks: int
+    boot_id: str
+    pid_namespace: int
+
+
+class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a command ended. Code and signal are kept apart: exit code 137 is not signal 9 (I8)."""
+
+    kind: Literal["exited", "signaled", "timed_out", "start_failed"]
+    code: int | None = None
+    signal: int | None = None
+    error: str | None = None
+
+
+class Output(msgspec.Struct, frozen=True):
+    """What a command wrote: `total` bytes, of which `kept` are in the blob named `blob` (hex)."""
+
+    total: int
+    kept: int
+    cut: bool
+    blob: str
+
+
+class SessionOpened(msgspec.Struct, frozen=True):
+    kind: ClassVar[str] = "session_opened"
+    version: ClassVar[int] = 1
+    at_ms: int
+    name: str
+    workspace: JsonBytes
+    mode: Literal["transactional"]
+    on_interrupted: Literal["stop", "reissue", "continue"]
+    script: list[dict[str, Any]]
+    root: str
+    root_identity: RootIdentity
+    ledger_id: str
+    generation: int
+    untracked: list[Untracked]
+
+
+class DriverStarted(msgspec.Struct, frozen=True):
+    kind: ClassVar[str] = "driver_started"
+    version: ClassVar[int] = 1
+    at_ms: int
+    identity: DriverIdentity
+    ledger_id: str
+    generation: int
+    kill_mark: Literal["cgroup", "environment"]
+
+
+class WorkspaceObserved(msgspec.Struct, frozen=True):
+    kind: ClassVar[str] = "workspace_observed"
+    version: ClassVar[int] = 1
+    at_ms: int
+    root: str
+    untracked: list[Untracked]
+
+
+class AttemptStarted(msgspec.Struct, frozen=True):
+    kind: ClassVar[str] = "attempt_started"
+    version: ClassVar[int] = 1
+    at_ms: int
+    call: int
+    attempt: int
+    script_index: int | None
+    tool: str
+    input: dict[str, Any]
+    policy: Literal["safe", "after-restore", "never", "ask"]
+    key: str
+    request_digest: str
+
+
+class CallSettled(msgspec.Struct, frozen=True):
+    kind: ClassVar[str] = "call_settled"
+    version: ClassVar[int] = 1
+    at_ms: int
+    call: int
+    attempt: int
+    ended: Ended
+    label: str
+    reason: str
+    exit: Exit | None
+    output: Output | None
+    root: str
+    untracked: list[Untracked]
+
+
+class RecoveryDecided(msgspec.Struct, frozen=True):
+    kind: ClassVar[str] = "recovery_decided"
+    version: ClassVar[int] = 1
+    at_ms: int
+    label: str
+    call: int | None
+    attempt: int | None
+    obligation: bool
+    target_seq: int | None
+    target_root: str | None
+    mode: str
+    facts: dict[str, Any]
+
+
+class Quarantined(msgspec.Struct, frozen=True):
+    kind: ClassVar[str] = "quarantined"
+    version: ClassVar[int] = 1
+    at_ms: int
+    decision_seq: int
+    directory: str
+    paths: list[JsonBytes]
+
+
+class RestoreFinished(msgspec.Struct, frozen=True):
+    kind: ClassVar[str] = "restore_finished"
+    version: ClassVar[int] = 1
+    at_ms: int
+    decision_seq: int
+    root: str
+    restored: int
+    displaced: int
+    rounds: int
+
+
+class Synced(msgspec.Struct, frozen=True):
+    kind: ClassVar[str] = "synced"
+    version: ClassVar[int] = 1
+    at_ms: int
+    root: str
+    boot_id: str
+
+
+class SessionFinished(msgspec.Struct, frozen=True):
+    kind: ClassVar[str] = "session_finished"
+    version: ClassVar[int] = 1
+    at_ms: int
+    root: str
+
+
+class Noted(msgspec.Struct, frozen=True):
+    kind: ClassVar[str] = "noted"
+    version: ClassVar[int] = 1
+    at_ms: int
+    text: str
+
+
+Event = (
+    SessionOpened
+    | DriverStarted
+    | WorkspaceObserved
+    | AttemptStarted
+    | CallSettled
+    | RecoveryDecided
+    | Quarantined
+    | RestoreFinished
+    | Synced
+    | SessionFinished
+    | Noted
+)
+
+EVENT_TYPES: tuple[type[Event], ...] = (
+    SessionOpened,
+    DriverStarted,
+    WorkspaceObserved,
+    AttemptStarted,
+    CallSettled,
+    RecoveryDecided,
+    Quarantined,
+    RestoreFinished,
+    Synced,
+    SessionFinished,
+    Noted,
+)
+
+_encoder = msgspec.json.Encoder()
+_decoders: dict[str, msgspec.json.Decoder[Event]] = {event.kind: msgspec.json.Decoder(event) for event in EVENT_TYPES}
+_versions = {event.kind: event.version for event in EVENT_TYPES}
+
+
+def encode(event: Event) -> bytes:
+    """The payload bytes of an event: JSON, UTF-8."""
+    return _encoder.encode(event)
+
+
+def decode(kind: str, version: int, payload: bytes, where: str) -> Event:
+    """The event in stored bytes. Raises CorruptError naming `where` for an unknown kind, a newer version or a payload that is not one."""
+    if kind not in _decoders:
+        raise CorruptError(f"{where}: unknown event kind {kind!r}; it was written by a newer version of crashworthy, use that to read it")
+    if version != _versions[kind]:
+        raise CorruptError(f"{where}: event kind {kind} version {version} is not known (newest known {_versions[kind]}); upgrade crashworthy to read it")
+    try:
+        return _decoders[kind].decode(payload)
+    except msgspec.MsgspecError as error:
+        raise CorruptError(f"{where}: payload of {kind} is damaged: {error}") from error

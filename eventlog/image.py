@@ -1,0 +1,48 @@
+"""Workspace images: their values, their digests, their changes. Re-exports only; eventlog/README has the format byte for byte.
+
+An `Image` is a mapping from path to `Entry`, with the root at `b""`. It is complete or does not exist: nothing here makes a partial one.
+"""
+
+from eventlog.image_diff import check_image, diff, fold_changes, fold_into, is_identity_change
+from eventlog.image_hash import changes_digest, encode_change, root_hash
+from eventlog.image_values import (
+    Change,
+    Entry,
+    Image,
+    Kind,
+    Operation,
+    check_entry,
+    check_path,
+    decode_xattrs,
+    delete_change,
+    encode_xattrs,
+    name_of,
+    parent_of,
+    put_change,
+    times_change,
+)
+
+__all__ = [
+    "Change",
+    "Entry",
+    "Image",
+    "Kind",
+    "Operation",
+    "changes_digest",
+    "check_entry",
+    "check_image",
+    "check_path",
+    "decode_xattrs",
+    "delete_change",
+    "diff",
+    "encode_change",
+    "encode_xattrs",
+    "fold_changes",
+    "fold_into",
+    "is_identity_change",
+    "name_of",
+    "parent_of",
+    "put_change",
+    "root_hash",
+    "times_change",
+]

@@ -1,0 +1,176 @@
+"""What an image is made of: entries, changes, and the byte encoding of extended attributes (eventlog/README, section Images).
+
+Pure. Paths are bytes relative to the workspace root, components joined by `/`; the empty path is the root itself. Owners and ACLs are
+not tracked in this version: their columns are always NULL and have their place in every encoding.
+"""
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from eventlog.errors import CorruptError
+from eventlog.show import show_path
+
+Kind = Literal["f", "d", "l", "p"]
+Operation = Literal["put", "del", "times"]
+MODE_BITS = 0o7777
+LINK_MODE = 0o777
+DIGEST_BYTES = 32
+MTIME_MIN, MTIME_MAX = -(1 << 63), (1 << 63) - 1
+_SIZE_MAX = (1 << 63) - 1
+_u32 = struct.Struct(">I")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One path of an image: `f` file, `d` directory, `l` symlink, `p` FIFO.
+
+    `mode` is the twelve permission bits (0o777 for a symlink); `content` the BLAKE3 id of a file's bytes and `size` their number; `target`
+    a symlink's; `link` the first path, in byte order, of a file's hard-link group; `xattrs` the encoded pairs of its `user.*` attributes;
+    None where a column does not apply. `mtime_ns` is recorded and is not identity.
+    """
+
+    kind: Kind
+    mode: int
+    content: bytes | None = None
+    size: int = 0
+    target: bytes | None = None
+    link: bytes | None = None
+    xattrs: bytes | None = None
+    mtime_ns: int = 0
+
+    def has_identity_of(self, other: "Entry") -> bool:
+        """Whether the two are the same but for their times."""
+        return (self.kind, self.mode, self.content, self.size, self.target, self.link, self.xattrs) == (
+            other.kind, other.mode, other.content, other.size, other.target, other.link, other.xattrs,
+        )  # fmt: skip
+
+
+Image = Mapping[bytes, Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an event does to one path: `put` sets `entry`, `del` removes the path, `times` sets only `mtime_ns`.
+
+    `entry` is there for `put` alone; `mtime_ns` is that of the entry for `put`, the observed one for `times`, 0 for `del`.
+    """
+
+    path: bytes
+    op: Operation
+    entry: Entry | None = None
+    mtime_ns: int = 0
+
+
+def put_change(path: bytes, entry: Entry) -> Change:
+    """The change that sets the whole entry at `path`."""
+    return Change(path, "put", entry, entry.mtime_ns)
+
+
+def delete_change(path: bytes) -> Change:
+    """The change that removes `path`."""
+    return Change(path, "del")
+
+
+def times_change(path: bytes, mtime_ns: int) -> Change:
+    """The change that sets only the time at `path`."""
+    return Change(path, "times", None, mtime_ns)
+
+
+def parent_of(path: bytes) -> bytes:
+    """The directory that holds `path`; the root is its own parent."""
+    return path.rpartition(b"/")[0]
+
+
+def name_of(path: bytes) -> bytes:
+    """The last component of `path`."""
+    return path.rpartition(b"/")[2]
+
+
+def encode_xattrs(pairs: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+    """`b(name) | b(value)` for each attribute, sorted by name; None when there are none."""
+    encoded = b"".join(prefixed(name) + prefixed(value) for name, value in sorted(pairs))
+    return encoded or None
+
+
+def decode_xattrs(encoded: bytes | None) -> tuple[tuple[bytes, bytes], ...]:
+    """The pairs that `encode_xattrs` made; `CorruptError` when the bytes are not exactly such an encoding."""
+    if encoded is None:
+        return ()
+    fields: list[bytes] = []
+    position = 0
+    while position < len(encoded):
+        end = position + 4
+        if end > len(encoded):
+            raise CorruptError(f"encoded attributes end inside a length, at byte {position}")
+        position = end + int(_u32.unpack_from(encoded, position)[0])
+        fields.append(encoded[end:position])
+    if position != len(encoded) or len(fields) % 2 or not fields:
+        raise CorruptError(f"encoded attributes end inside a pair, after {len(fields)} fields")
+    pairs = tuple(zip(fields[::2], fields[1::2], strict=True))
+    names = [name for name, _ in pairs]
+    if any(before >= after for before, after in zip(names, names[1:], strict=False)):
+        raise CorruptError("encoded attributes are not sorted by distinct names")
+    return pairs
+
+
+def prefixed(data: bytes) -> bytes:
+    """`b(x)` of the format: the length as u32, then the bytes."""
+    return _u32.pack(len(data)) + data
+
+
+def optional(data: bytes | None) -> bytes:
+    """`opt(x)` of the format: 00 for NULL, else 01 and `b(x)`."""
+    return b"\0" if data is None else b"\1" + prefixed(data)
+
+
+def check_path(path: bytes) -> None:
+    """`CorruptError` unless `path` is the root or a relative path without empty, `.`, `..` components and NUL bytes."""
+    if not path:
+        return
+    if b"\0" in path or any(part in (b"", b".", b"..") for part in path.split(b"/")):
+        raise CorruptError(f"not a path of an image: {show_path(path)}")
+
+
+def check_entry(path: bytes, entry: Entry) -> None:
+    """`CorruptError` unless every column of `entry` is as its kind demands (the table of eventlog/README)."""
+    problem = _find_problem(entry)
+    if problem:
+        raise CorruptError(f"image entry {show_path(path)}: {problem}")
+
+
+def _find_problem(entry: Entry) -> str:
+    if entry.kind not in ("f", "d", "l", "p"):
+        return f"unknown kind {entry.kind!r}"
+    if not 0 <= entry.mode <= MODE_BITS or not MTIME_MIN <= entry.mtime_ns <= MTIME_MAX:
+        return "mode or time out of range"
+    if entry.kind == "f":
+        return _find_file_problem(entry)
+    if entry.content is not None or entry.size or entry.link is not None:
+        return f"content, size or link on kind {entry.kind!r}"
+    if (entry.target is None) == (entry.kind == "l"):
+        return f"target on kind {entry.kind!r}" if entry.kind != "l" else "a symlink without target"
+    if entry.kind == "l" and (entry.mode != LINK_MODE or not entry.target or b"\0" in entry.target):
+        return "a symlink with a mode or an impossible target"
+    return _find_xattrs_problem(entry)
+
+
+def _find_file_problem(entry: Entry) -> str:
+    if entry.content is None or len(entry.content) != DIGEST_BYTES:
+        return "a file without content id"
+    if not 0 <= entry.size <= _SIZE_MAX:
+        return "size out of range"
+    if entry.target is not None:
+        return "a file with a link target"
+    return _find_xattrs_problem(entry)
+
+
+def _find_xattrs_problem(entry: Entry) -> str:
+    if entry.xattrs is None:
+        return ""
+    try:
+        decode_xattrs(entry.xattrs)
+    except CorruptError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,25 @@
+"""Bytes that people may see: names and outputs escaped so that no terminal, line or table is bent by them."""
+
+
+def show_path(path: bytes) -> str:
+    r"""`path` as printable text, reversibly: `\\` for a backslash, `\xNN` for each byte of anything else that does not print.
+
+    Control bytes, bytes that are not UTF-8 and characters that only steer a terminal or the direction of text are escaped. The empty
+    path, which is the root of a workspace, is shown as `.`.
+    """
+    if not path:
+        return "."
+    return "".join(_show_character(character) for character in path.decode("utf-8", "surrogateescape"))
+
+
+def _show_character(character: str) -> str:
+    if character == "\\":
+        return "\\\\"
+    if character.isprintable():
+        return character
+    return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))
+
+
+def show_text(text: str) -> str:
+    """`show_path` for text that may hold surrogate escapes (a path given by a person, a message that quotes one)."""
+    return show_path(text.encode("utf-8", "surrogateescape"))

@@ -1,0 +1,83 @@
+"""The `recovery` command: run a scripted session, drive it again after a crash, explain what a driver would do."""
+
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eventlog import console, steps
+from eventlog.errors import CrashworthyError
+from eventlog.ports import LinuxHost, RandomIds, SystemClock
+from recovery.driver.entry import Order, Ports, drive
+from recovery.opening import check_log_exists
+from recovery.plan import explain, forecast
+from recovery.script import Session, load_session, parse_on_interrupted
+from recovery.settings import Settings, read_settings
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Run sessions that survive a crash at any instant.", rich_markup_mode=None)
+
+InterruptedOption = Annotated[str, typer.Option("--on-interrupted", help="what to do about an interrupted call: stop, reissue or continue")]
+AcceptOption = Annotated[str, typer.Option("--accept-outside", help="root hash of an outside state with mass deletions that is meant (rule C4)")]
+StateArgument = Annotated[Path, typer.Argument(help="the session's state directory")]
+
+
+@app.command()
+def run(session: Annotated[Path, typer.Argument(help="session file (TOML)")], on_interrupted: InterruptedOption = "", accept_outside: AcceptOption = "") -> int:
+    """Run a session file; a session that has begun is resumed."""
+    settings = _settings()
+    loaded = _override(load_session(session), settings)
+    return _drive(loaded.state, loaded, settings, on_interrupted, accept_outside)
+
+
+@app.command(name="drive")
+def drive_again(state: StateArgument, on_interrupted: InterruptedOption = "", accept_outside: AcceptOption = "") -> int:
+    """Drive a session under the next epoch: recover what a crash left, then go on with its script."""
+    check_log_exists(str(state))
+    return _drive(str(state), None, _settings(), on_interrupted, accept_outside)
+
+
+@app.command()
+def plan(state: StateArgument, as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False) -> int:
+    """Explain what the next driver would do; changes nothing. Exit 0 nothing to recover, 2 something to recover."""
+    check_log_exists(str(state))
+    found = forecast(str(state), LinuxHost())
+    if as_json:
+        facts = found.facts.named() if found.facts else None
+        print(json.dumps({**dataclasses.asdict(found), "facts": facts}))
+    else:
+        print("\n".join(explain(found)))
+    return 0 if found.is_idle else 2
+
+
+def _settings() -> Settings:
+    steps.install(steps.hook_from_environment(os.environ))
+    return read_settings(os.environ)
+
+
+def _override(session: Session, settings: Settings) -> Session:
+    """Environment beats file (driver contract)."""
+    return dataclasses.replace(
+        session, name=settings.name or session.name, workspace=settings.workspace or session.workspace, state=settings.state or session.state
+    )
+
+
+def _drive(state: str, session: Session | None, settings: Settings, on_interrupted: str, accept_outside: str) -> int:
+    choice = parse_on_interrupted(on_interrupted, "--on-interrupted") if on_interrupted else None
+    return drive(Order(state, session, choice, accept_outside), settings, Ports(SystemClock(), RandomIds(), LinuxHost()))
+
+
+def _code(error: CrashworthyError) -> int:
+    return error.exit_code
+
+
+def main() -> None:
+    """Entry point of the console command."""
+    sys.exit(console.run(app, "recovery", 78, _code))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""The scripted agent: which call of the script comes next. Pure over the folded state."""
+
+from dataclasses import dataclass
+
+from recovery.script import OnInterrupted
+from recovery.state import SessionState
+
+
+@dataclass(frozen=True, slots=True)
+class RunNext:
+    """Run the call with this index of the script."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskPerson:
+    """The last call was interrupted, and the session file does not say what then."""
+
+    call: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptDone:
+    """Every call of the script has its end."""
+
+
+Next = RunNext | AskPerson | ScriptDone
+
+
+def choose_next(state: SessionState, on_interrupted: OnInterrupted) -> Next:
+    """What to do now. No call may be open."""
+    scripted = [call for call in state.calls if call.script_index is not None]
+    if not scripted:
+        return _at(0, state)
+    last = scripted[-1]
+    index = last.script_index or 0
+    if last.ended == "finished":
+        return _at(index + 1, state)
+    match on_interrupted:
+        case "reissue":
+            return RunNext(index)
+        case "continue":
+            return _at(index + 1, state)
+        case "stop":
+            return AskPerson(last.number, index)
+
+
+def _at(index: int, state: SessionState) -> Next:
+    return RunNext(index) if index < len(state.opened.script) else ScriptDone()

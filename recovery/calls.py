@@ -1,0 +1,184 @@
+"""One call, exactly once (rules C1 to C3): scan; commit intent and outside changes; prepare; spawn; wait; exit; scan; commit outcome and difference.
+
+Ordering invariants: intent committed before the ledger may hold the attempt (I1); prepared before a shim exists (S4); the outcome and the image changes it
+caused are one commit (I2); ACK after it; ledger records collected after that.
+"""
+
+import json
+from typing import Any
+
+from blake3 import blake3
+
+from eventlog import events
+from eventlog.blobs import encode_content
+from eventlog.codec import Blob, content_id
+from eventlog.errors import InternalError
+from eventlog.writer import Record
+from recovery.capture import Capture, capture, capture_after_call, list_untracked
+from recovery.context import Context
+from recovery.labels import Label
+from recovery.script import BashCall, Call, EditCall, WriteCall, call_from_json, call_to_json
+from recovery.space.ledger import append_fenced
+from recovery.space.protocol import EditFile, WriteFile
+from recovery.space.records import Collect, Exited, Prepare, Void
+from recovery.state import AttemptState, CallState
+
+LIVE = "live"
+KEY_VARIABLE = "CALL_KEY"
+
+
+def request_digest(call: Call) -> str:
+    """What a key stands for: another request under the same key is refused (S4)."""
+    return blake3(json.dumps(call_to_json(call), sort_keys=True).encode()).hexdigest()
+
+
+def run_call(context: Context, script_index: int | None, call: Call) -> None:
+    """Run one new call to its end. Its number is one above every call the log or the ledger has seen (S3)."""
+    state = context.journal.state
+    number = max(len(state.calls), context.ledger.state.highest_call) + 1
+    if number != len(state.calls) + 1:
+        raise InternalError(f"the ledger has seen call {number - 1}, the log only {len(state.calls)}: recovery should have met this first")
+    start_attempt(context, number, 1, script_index, call)
+    finish_attempt(context, LIVE)
+
+
+def run_again(context: Context) -> None:
+    """Start the open call's next attempt (after a restore or a void) and run it to its end."""
+    call = _open_call(context)
+    if not (call.last.is_restored or call.last.is_void):
+        raise InternalError(f"call {call.number} attempt {call.last.number} was neither restored nor voided: a second attempt would break I4")
+    start_attempt(context, call.number, call.last.number + 1, call.script_index, call_from_json(call.input, f"call {call.number}"))
+    finish_attempt(context, LIVE)
+
+
+def start_attempt(context: Context, number: int, attempt: int, script_index: int | None, call: Call) -> None:
+    """Commit the intent, with outside changes found before it, then announce the attempt to the ledger."""
+    found = capture(context)
+    key = context.key(str(number), attempt, "1")
+    started = events.AttemptStarted(
+        context.clock.now_ms(), number, attempt, script_index, call_to_json(call)["tool"], call_to_json(call), call.policy, key, request_digest(call)
+    )
+    records = [*_outside(context, found), Record(started)]
+    place = context.journal.append(records, found.blobs if found.differs else (), "intent")[-1]
+    intent = {"id": place.id.hex(), "seq": place.seq, "kind": started.kind, "version": started.version, "payload": events.encode(started).decode()}
+    _prepare(context, key, "command" if isinstance(call, BashCall) else "file", number, attempt, started.request_digest, intent)
+
+
+def _outside(context: Context, found: Capture) -> list[Record]:
+    if not found.differs:
+        return []
+    return [Record(events.WorkspaceObserved(context.clock.now_ms(), found.root, found.untracked), found.changes)]
+
+
+def _prepare(context: Context, key: str, kind: Any, call: int, attempt: int, digest: str, intent: dict[str, Any]) -> None:
+    mark = context.space.mark(f"c{call}-a{attempt}")
+    state = context.journal.state
+    record = Prepare(key, kind, context.epoch, call, attempt, digest, mark, intent, state.head_seq, state.head_hash)
+    append_fenced(context.ledger, context.epoch, record)
+
+
+def finish_attempt(context: Context, label: str) -> None:
+    """Execute the open call's newest, prepared attempt and commit its outcome."""
+    call = _open_call(context)
+    request = call_from_json(call.input, f"call {call.number}")
+    key = call.last.key
+    match request:
+        case BashCall():
+            mark = context.ledger.state.attempts[key].prepared.mark
+            environment = {name: value.encode("utf-8", "surrogateescape") for name, value in {**context.environment, KEY_VARIABLE: key}.items()}
+            arguments = [b"bash", b"-c", request.run]
+            shim = context.space.start_command(key, mark, arguments, context.root, environment, request.timeout_secs)
+            settle_command(context, context.space.wait_command(key, shim), label)
+        case WriteCall():
+            settle_files(context, WriteFile(context.epoch, key, request.path, request.content, request.mode))
+        case EditCall():
+            settle_files(context, EditFile(context.epoch, key, request.path, request.old, request.new))
+
+
+def settle_command(context: Context, exited: Exited, label: str) -> None:
+    """Adopt a command's exit: scan, and commit the outcome with what it changed."""
+    mark = context.ledger.state.attempts[exited.key].prepared.mark
+    data = context.space.read_output(mark)
+    output = events.Output(exited.output_total, len(data), exited.output_total > len(data), content_id(data).hex())
+    _settle(context, exited.exit, output, tuple(encode_content([data])), label)
+    context.space.forget_output(mark)
+
+
+def settle_files(context: Context, request: WriteFile | EditFile) -> None:
+    """Have the file worker do it, and commit the outcome with what it changed."""
+    done = context.space.change_files(request)
+    data = done.message.encode("utf-8", "surrogateescape")
+    output = events.Output(len(data), len(data), False, content_id(data).hex())
+    _settle(context, done.exit, output, tuple(encode_content([data])), LIVE)
+
+
+def _settle(context: Context, exit_: events.Exit, output: events.Output, blobs: tuple[Blob, ...], label: str) -> None:
+    call = _open_call(context)
+    found = capture_after_call(context, call.number)
+    settled = events.CallSettled(
+        context.clock.now_ms(), call.number, call.last.number, "finished", label, "", exit_, output, found.root, found.untracked
+    )
+    place = context.journal.append([Record(settled, found.changes)], (*found.blobs, *blobs), "outcome")[0]
+    acknowledge(context, call, place.seq, found.root)
+    context.tell(f"call {call.number} {call.tool}: {describe_exit(exit_)}, {len(found.changes)} paths changed")
+    collect(context, call.number)
+
+
+def acknowledge(context: Context, call: CallState, seq: int, root: str) -> None:
+    """Tell whoever reads stdout that the outcome stands (C1)."""
+    context.say(f"ACK {call.number} {seq} {root}")
+
+
+def collect(context: Context, call: int) -> None:
+    """The outcome is in the log: the ledger may forget the call (S3)."""
+    state = context.journal.state
+    append_fenced(context.ledger, context.epoch, Collect(context.epoch, call, state.head_seq, state.head_hash))
+
+
+def interrupt_call(context: Context, label: Label, reason: str) -> Record:
+    """The record that ends the open call as interrupted: nothing of it is left in the workspace."""
+    call = _open_call(context)
+    state = context.journal.state
+    untracked = list_untracked(state.untracked)
+    return Record(
+        events.CallSettled(
+            context.clock.now_ms(), call.number, call.last.number, "interrupted", label.value, reason, None, None, state.root, untracked
+        )
+    )
+
+
+def void_attempt(context: Context) -> None:
+    """Make sure in the ledger that the open call's newest attempt never starts. Raises InternalError if it did."""
+    call = _open_call(context)
+    key = call.last.key
+    if key not in context.ledger.state.attempts:
+        # The crash fell between intent and prepare: the key is announced first, so that the void has a record to stand on.
+        _prepare(context, key, "command", call.number, call.last.number, "", {"seq": call.last.seq})
+    append_fenced(context.ledger, context.epoch, Void(key, context.epoch))
+
+
+def _open_call(context: Context) -> CallState:
+    call = context.journal.state.open_call
+    if call is None:
+        raise InternalError("no call is open")
+    return call
+
+
+def open_attempt(context: Context) -> AttemptState:
+    """The open call's newest attempt."""
+    return _open_call(context).last
+
+
+def describe_exit(exit_: events.Exit) -> str:
+    """An exit in words."""
+    match exit_.kind:
+        case "exited":
+            return f"exit {exit_.code}"
+        case "signaled":
+            return f"killed by signal {exit_.signal}"
+        case "timed_out":
+            return "timed out"
+        case "start_failed":
+            return f"not started: {exit_.error}"
+
+

@@ -1,0 +1,131 @@
+"""Looking at the workspace for the log: scan, difference to the head image, and the contents that the log lacks.
+
+An image is complete or does not exist (I11): a failed scan records nothing. A failure during a call is counted in the ledger (rule C5), from the
+third on it needs a person.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from eventlog import events
+from eventlog.blobs import encode_content
+from eventlog.codec import Blob
+from eventlog.errors import NeedsPersonError, ScanError
+from eventlog.image import Change, diff, is_identity_change, root_hash
+from eventlog.values import ContentId
+from recovery.context import Context
+from recovery.labels import Label
+from recovery.script import encode_bytes
+from recovery.space.ledger import append_fenced
+from recovery.space.records import ScanFailed
+from recovery.workspace.content import read_verified
+from recovery.workspace.scan import RootMissing, scan
+from recovery.workspace.side import RESERVED_NAME, RootIdentity, is_same_root, read_root_identity
+from recovery.workspace.values import Scan, Untracked
+
+TRIES = 3
+SCAN_FAILURES_BEFORE_PERSON = 3
+SMALL_COMMIT_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """The workspace as scanned: its root hash, what changed since the head image, and blobs small enough for the same commit."""
+
+    scan: Scan
+    root: str
+    changes: tuple[Change, ...]
+    blobs: tuple[Blob, ...]
+
+    @property
+    def differs(self) -> bool:
+        """True when the image differs from the head, times aside."""
+        return is_identity_change(self.changes)
+
+    @property
+    def untracked(self) -> list[events.Untracked]:
+        """What no image holds, as it stands in events."""
+        return list_untracked(self.scan.untracked)
+
+
+def list_untracked(nodes: tuple[Untracked, ...]) -> list[events.Untracked]:
+    """Untracked nodes as they stand in events."""
+    return [events.Untracked(encode_bytes(node.path), node.kind) for node in nodes]
+
+
+def look(root: str) -> Scan:
+    """One scan of a workspace. Raises ScanError, RootMissing."""
+    return scan(root, side_directory_name=RESERVED_NAME)
+
+
+def capture(context: Context) -> Capture:
+    """Scan and make everything ready that a commit of the difference needs. Raises ScanError."""
+    for attempt in range(1, TRIES + 1):
+        found = look(context.root)
+        changes = diff(context.journal.state.image, found.image)
+        try:
+            blobs = tuple(_new_blobs(context, changes))
+        except ScanError:
+            # A file changed between scan and reading: the whole look is taken again, so that image and contents belong together (case 2).
+            if attempt == TRIES:
+                raise
+            continue
+        return Capture(found, root_hash(found.image).hex(), changes, blobs)
+    raise ScanError("unreachable: the loop above returns or raises")
+
+
+def capture_after_call(context: Context, call: int) -> Capture:
+    """`capture` at a call's end: also checks that the root is the session's own (D3), and counts failures (C5)."""
+    check_root(context)
+    try:
+        return capture(context)
+    except RootMissing:
+        check_root(context)
+        raise
+    except ScanError as error:
+        append_fenced(context.ledger, context.epoch, ScanFailed(context.epoch, call, str(error)))
+        failures = context.ledger.state.scan_failures[call]
+        if failures < SCAN_FAILURES_BEFORE_PERSON:
+            raise
+        raise NeedsPersonError(f"call {call} cannot be recorded after {failures} scans: {error}; repair the path, then drive again") from error
+
+
+def check_root(context: Context) -> None:
+    """Raise NeedsPersonError when the workspace root is gone or is another directory (never adopted: D3)."""
+    recorded = recorded_identity(context.journal.state.opened)
+    try:
+        found = read_root_identity(context.root)
+    except (RootMissing, FileNotFoundError, NotADirectoryError) as error:
+        raise NeedsPersonError(f"{Label.ROOT_LOST.value}: the workspace {context.root} is missing; put it back, then drive again") from error
+    if not is_same_root(recorded, found):
+        raise NeedsPersonError(f"{Label.ROOT_REPLACED.value}: {context.root} is not the directory this session began with; put that one back, then drive again")
+
+
+def recorded_identity(opened: events.SessionOpened) -> RootIdentity:
+    """The root identity that the session began with."""
+    identity = opened.root_identity
+    return RootIdentity(identity.id, identity.inode, identity.birth_ns, identity.filesystem)
+
+
+def _new_blobs(context: Context, changes: tuple[Change, ...]) -> Iterator[Blob]:
+    """Blobs of contents the log lacks. Large ones go in ahead, in commits of their own: harmless by their names (I2)."""
+    waiting = 0
+    ahead: list[Blob] = []
+    seen: set[bytes] = set()
+    for change in changes:
+        entry = change.entry
+        if entry is None or entry.content is None or entry.content in seen or context.journal.reader.has_blob(ContentId(entry.content)):
+            continue
+        seen.add(entry.content)
+        pieces = read_verified(context.root, change.path, entry.content, entry.size)
+        if waiting + entry.size <= SMALL_COMMIT_BYTES:
+            waiting += entry.size
+            yield from encode_content(pieces)
+            continue
+        for blob in encode_content(pieces):
+            ahead.append(blob)
+            if len(ahead) >= 8:
+                context.journal.insert_blobs(ahead)
+                ahead = []
+        context.journal.insert_blobs(ahead)
+        ahead = []

@@ -1,0 +1,35 @@
+"""What one driver holds while it drives: ports, places, log, ledger and space, handed down explicitly (no globals)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from eventlog.ports import Clock, Host, Ids
+from recovery.journal import Journal
+from recovery.space.ledger import Ledger
+from recovery.space.local import LocalSpace, SpacePaths
+
+
+@dataclass(slots=True)
+class Context:
+    """Everything below the driver's entry works on this. `say` prints one protocol line on stdout, `tell` one line for people on stderr."""
+
+    clock: Clock
+    host: Host
+    ids: Ids
+    root: str
+    environment: Mapping[str, str]
+    paths: SpacePaths
+    journal: Journal
+    ledger: Ledger
+    space: LocalSpace
+    say: Callable[[str], None]
+    tell: Callable[[str], None]
+    accept_outside: str = ""
+
+    @property
+    def epoch(self) -> int:
+        return self.journal.epoch
+
+    def key(self, middle: str, attempt: int, last: str = "") -> str:
+        """A ledger key: log id / session / call (or d + decision seq) / attempt [/ command]."""
+        return "/".join(part for part in (self.journal.log_id, self.journal.stream, middle, str(attempt), last) if part)

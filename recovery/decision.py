@@ -1,0 +1,78 @@
+"""The decision table (PROTOCOL, D): from facts to a label, pure and total. Judged in order, the first row that applies.
+
+Each row has a paragraph in recovery/README that says which crash produces it. A test enumerates the product of all fact values.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from eventlog.errors import InternalError
+from recovery.facts import AttemptFact, BootFact, CallFact, DifferenceFact, Facts, LedgerFact, LogFact, PolicyFact, RootFact, find_contradiction
+from recovery.labels import Label
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row: its label, and when it applies (given that no row above did)."""
+
+    label: Label
+    applies: Callable[[Facts], bool]
+
+
+def _is_open(facts: Facts) -> bool:
+    return facts.call in (CallFact.OPEN_COMMAND, CallFact.OPEN_FILE)
+
+
+def _is_command(facts: Facts) -> bool:
+    return facts.call is CallFact.OPEN_COMMAND
+
+
+def _may_rerun(facts: Facts) -> bool:
+    return facts.policy in (PolicyFact.SAFE, PolicyFact.AFTER_RESTORE)
+
+
+def _is_after_restore(facts: Facts) -> bool:
+    return _is_open(facts) and facts.attempt is AttemptFact.RESTORED
+
+
+TABLE: tuple[Row, ...] = (
+    # D1: an open obligation binds every successor.
+    Row(Label.COMPLETE_WITHOUT_LEDGER, lambda facts: facts.is_obliged and facts.ledger is not LedgerFact.SOUND),
+    Row(Label.COMPLETE_REBUILD, lambda facts: facts.is_obliged and facts.root is not RootFact.PRESENT),
+    Row(Label.COMPLETE_RESTORE, lambda facts: facts.is_obliged),
+    # D2: log and ledger disagree.
+    Row(Label.LEDGER_LOST, lambda facts: facts.ledger is LedgerFact.MISSING),
+    Row(Label.LEDGER_EXCHANGED, lambda facts: facts.ledger is LedgerFact.OTHER_GENERATION),
+    Row(Label.LEDGER_DAMAGED, lambda facts: facts.ledger is LedgerFact.DAMAGED),
+    Row(Label.LOG_BEHIND_ADOPT, lambda facts: facts.log is LogFact.BEHIND_ONE_CLEAN),
+    Row(Label.LOG_BEHIND_RESTORE, lambda facts: facts.log is LogFact.BEHIND),
+    # D3: the root itself.
+    Row(Label.ROOT_LOST, lambda facts: facts.root in (RootFact.MISSING, RootFact.EMPTY_OTHER)),
+    Row(Label.ROOT_REPLACED, lambda facts: facts.root is RootFact.OTHER),
+    # D4: the open call.
+    Row(Label.RERUN_RESTORED, lambda facts: _is_after_restore(facts) and _may_rerun(facts)),
+    Row(Label.INTERRUPT_RESTORED, lambda facts: _is_after_restore(facts) and facts.policy is PolicyFact.NEVER),
+    Row(Label.RUN_VOIDED, lambda facts: _is_open(facts) and facts.attempt is AttemptFact.VOID),
+    Row(Label.ADOPT_EXIT, lambda facts: _is_command(facts) and facts.attempt is AttemptFact.EXIT_CLEAN and facts.boot is not BootFact.OTHER),
+    Row(Label.REATTACH, lambda facts: _is_command(facts) and facts.attempt is AttemptFact.CLAIMED),
+    Row(Label.VOID_AND_RUN, lambda facts: _is_command(facts) and facts.attempt is AttemptFact.NEVER_STARTED),
+    Row(Label.ASK, lambda facts: _is_open(facts) and facts.policy is PolicyFact.ASK),
+    Row(Label.RESTORE_AND_RERUN, lambda facts: _is_open(facts) and _may_rerun(facts)),
+    Row(Label.RESTORE_AND_INTERRUPT, _is_open),
+    # D5: no call is open.
+    Row(Label.SETTLED, lambda facts: facts.is_restored or facts.difference is DifferenceFact.EQUAL),
+    Row(Label.RESTORE_UNSYNCED_HEAD, lambda facts: facts.boot is BootFact.OTHER),
+    Row(Label.OUTSIDE_DELETION, lambda facts: facts.difference is DifferenceFact.MASS_DELETION),
+    Row(Label.RECORD_OUTSIDE, lambda facts: facts.difference is DifferenceFact.DIFFERENT),
+)
+
+
+def decide(facts: Facts) -> Label:
+    """The label of the first row that applies. Raises InternalError for a combination that cannot be."""
+    contradiction = find_contradiction(facts)
+    if contradiction:
+        raise InternalError(f"contradictory facts {facts.named()}: {contradiction}")
+    for row in TABLE:
+        if row.applies(facts):
+            return row.label
+    raise InternalError(f"no row of the decision table applies to {facts.named()}")

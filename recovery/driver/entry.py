@@ -1,0 +1,257 @@
+"""A driver from its first line to its exit code.
+
+Order: fork the spawner (before any thread or log handle); claim the workspace; open or find the session; the ledger; the identity file; raise the log's floor (T1); ledger
+fates (T2); kill (T3); gather, decide, act (T4 to T6); run the script; finish. Exit codes: 0 finished, 75 fenced, 78 needs a person or another
+configuration, 1 try again, 70 a bug.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from eventlog import durable, events, steps
+from eventlog.errors import CorruptError, CrashworthyError, LogMissingError, NeedsPersonError, ScanError
+from eventlog.ports import Clock, Host, Ids
+from eventlog.preflight import check_writable_place
+from eventlog.reader import Reader
+from eventlog.show import show_text
+from eventlog.values import Epoch, StreamId
+from eventlog.writer import Record, Writer
+from recovery import calls
+from recovery.agent import AskPerson, RunNext, ScriptDone, choose_next
+from recovery.capture import capture, check_root
+from recovery.context import Context
+from recovery.decision import decide
+from recovery.driver.heartbeat import Heartbeat
+from recovery.facts import LedgerFact
+from recovery.gather import gather, open_ledger_fact
+from recovery.journal import Journal, only_stream, read_state
+from recovery.opening import IDENTITY_DIRECTORY, check_log_exists, check_places, ensure_ledger, is_finished, log_path, open_session, space_paths
+from recovery.perform import describe_refusal, recover
+from recovery.script import OnInterrupted, Session, call_from_json, decode_bytes
+from recovery.settings import Settings
+from recovery.space.holders import Holders
+from recovery.space.identity import identify_self
+from recovery.space.ledger import Ledger
+from recovery.space.local import LocalSpace
+from recovery.space.marks import MarkSetting, choose_marks
+from recovery.space.spawner import fork_spawner
+from recovery.state import SessionState
+from recovery.takeover import take_over
+
+FINISH_SCANS = 3  # rule C6
+BUG = 70
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The world of one driver."""
+
+    clock: Clock
+    ids: Ids
+    host: Host
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to drive: a session file's content, or (None) whatever the state directory holds."""
+
+    state: str
+    session: Session | None
+    on_interrupted: OnInterrupted | None = None
+    accept_outside: str = ""
+
+
+def drive(order: Order, settings: Settings, ports: Ports) -> int:
+    """Drive a session to its end; the exit code. Prints one sentence on stderr for every error."""
+    steps.enter("driver", settings.epoch or 0)
+    try:
+        with contextlib.closing(fork_spawner(ports.clock, ports.host)) as spawner:
+            return _drive(order, settings, ports, spawner)
+    except CrashworthyError as error:
+        _tell(f"recovery: {error}")
+        return error.exit_code
+    except OSError as error:
+        where = f": {show_text(os.fsdecode(error.filename))}" if isinstance(error.filename, str | bytes) else ""
+        _tell(f"recovery: {error.strerror or error}{where}; nothing more was done, drive again when that is mended")
+        return 1
+    except KeyboardInterrupt:
+        _tell(f"recovery: interrupted; `recovery drive {show_text(order.state)}` goes on")
+        return 130
+    except Exception:
+        # A bug: keep the evidence, and let no session go on from here.
+        traceback.print_exc()
+        return BUG
+
+
+def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socket) -> int:
+    setting = choose_marks(settings.kill_mark)
+    workspace = _find_workspace(order)
+    check_places(order.state, workspace)
+    root = os.path.realpath(workspace)
+    state_directory = os.path.realpath(order.state)
+    holders = Holders(settings.holders, ports.clock)
+    name = order.session.name if order.session else _session_name(order.state)
+    holders.claim(root, name, state_directory, is_finished)
+    if order.session is not None:
+        open_session(order.session, settings.epoch, settings.allow_network, ports.clock, ports.ids)
+    check_log_exists(order.state)
+    check_writable_place(order.state, allow_network=settings.allow_network)
+    state = _read(order.state, StreamId(name))
+    if state.is_finished:
+        holders.release(root, name, state_directory)
+        _tell(f"session {name} has finished; `eventlog show {show_text(order.state)}` prints its history")
+        return 0
+    ensure_ledger(state, space_paths(order.state))
+    code = _drive_epoch(order, settings, ports, spawner, setting, root, StreamId(name))
+    if code == 0:
+        holders.release(root, name, state_directory)
+    return code
+
+
+def _find_workspace(order: Order) -> str:
+    if order.session is not None:
+        return order.session.workspace
+    check_log_exists(order.state)
+    return os.fsdecode(decode_bytes(_read(order.state, None).opened.workspace, "workspace"))
+
+
+def _session_name(state: str) -> str:
+    return _read(state, None).opened.name
+
+
+def _read(state: str, stream: StreamId | None) -> SessionState:
+    reader = Reader.open(log_path(state))
+    try:
+        return read_state(reader, stream or only_stream(reader))[0]
+    finally:
+        reader.close()
+
+
+def _drive_epoch(order: Order, settings: Settings, ports: Ports, spawner: socket.socket, setting: MarkSetting, root: str, stream: StreamId) -> int:
+    paths = space_paths(order.state)
+    ledger = _open_ledger(paths.ledger, ports.clock)
+    epoch = settings.epoch or _next_epoch(order.state, _read(order.state, stream), ledger)
+    identity = identify_self(ports.host)
+    nonce = ports.ids.new_id().hex()
+    driver = events.DriverIdentity(nonce, identity.pid, identity.start_ticks, identity.boot_id, identity.pid_namespace)
+    identity_file = _leave_identity(order.state, driver, epoch)
+    journal = Journal(Writer.open(log_path(order.state), ports.ids), stream, Epoch(epoch))
+    try:
+        opened = journal.state.opened
+        journal.raise_floor(events.DriverStarted(ports.clock.now_ms(), driver, opened.ledger_id, opened.generation, setting.kind))
+        steps.reach("floor.raised")
+        sound = _check_ledger(ledger, journal, root, ports, order.accept_outside)
+        take_over(sound, journal.state, journal.log_id, epoch, paths, ports.clock, ports.host)
+        space = LocalSpace(spawner, paths, sound, setting, epoch, ports.clock, ports.host, journal.check_fence)
+        context = Context(
+            ports.clock, ports.host, ports.ids, root, settings.command_environment, paths, journal, sound, space, _say, _tell, order.accept_outside
+        )
+        with Heartbeat(epoch, settings.heartbeat_secs, ports.clock, _say, _progress(journal)):
+            code = _work(context, order)
+        space.close()
+    finally:
+        journal.close()
+    durable.unlink(identity_file, "identity")
+    return code
+
+
+def _work(context: Context, order: Order) -> int:
+    context.space.begin()
+    recover(context)
+    on_interrupted = order.on_interrupted or context.journal.state.opened.on_interrupted
+    while True:
+        match choose_next(context.journal.state, on_interrupted):
+            case RunNext(index=index):
+                calls.run_call(context, index, call_from_json(context.journal.state.opened.script[index], f"script call {index + 1}"))
+            case AskPerson(call=call, index=index):
+                raise NeedsPersonError(
+                    f"call {call} (call {index + 1} of the script) was interrupted and the workspace restored to the image before it; "
+                    f"`recovery drive {show_text(order.state)} --on-interrupted reissue` runs it again, `--on-interrupted continue` goes on without it"
+                )
+            case ScriptDone():
+                return _finish(context)
+
+
+def _finish(context: Context) -> int:
+    """C6: the session ends on an image that was scanned, is on disk, and is the head's."""
+    for _ in range(FINISH_SCANS):
+        check_root(context)
+        found = capture(context)
+        now = context.clock.now_ms()
+        if found.differs:
+            observed = events.WorkspaceObserved(now, found.root, found.untracked)
+            context.journal.append([Record(observed, found.changes)], found.blobs, "observed")
+            continue
+        descriptor = os.open(context.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            durable.sync_filesystem(descriptor, "finish")
+        finally:
+            os.close(descriptor)
+        synced = events.Synced(now, found.root, context.host.boot_id())
+        context.journal.append([Record(synced), Record(events.SessionFinished(now, found.root))], (), "finish")
+        context.tell(f"session {context.journal.stream} finished: image {found.root}")
+        return 0
+    raise ScanError("the workspace keeps changing outside any call; end what changes it and drive again")
+
+
+def _open_ledger(path: str, clock: Clock) -> Ledger | LogMissingError | CorruptError:
+    try:
+        return Ledger(path, clock)
+    except (LogMissingError, CorruptError) as error:
+        return error
+
+
+def _check_ledger(ledger: Ledger | LogMissingError | CorruptError, journal: Journal, root: str, ports: Ports, accepted: str) -> Ledger:
+    """A ledger that is lost, damaged or another's ends the drive here, with the label of its row (D2)."""
+    fact = open_ledger_fact(ledger, journal.state)
+    if isinstance(ledger, Ledger) and fact is LedgerFact.SOUND:
+        return ledger
+    evidence = gather(journal.state, journal.hashes, None, fact, root, ports.host, accepted)
+    why = f" ({ledger})" if isinstance(ledger, CrashworthyError) else ""
+    raise NeedsPersonError(describe_refusal(decide(evidence.facts), evidence) + why)
+
+
+def _next_epoch(state: str, session: SessionState, ledger: Ledger | LogMissingError | CorruptError) -> int:
+    """L1: one above everything that was ever used or intended."""
+    ledger_floor = ledger.state.floor if isinstance(ledger, Ledger) else 0
+    return max(session.floor, ledger_floor, _intended(state)) + 1
+
+
+def _intended(state: str) -> int:
+    directory = os.path.join(state, IDENTITY_DIRECTORY)
+    highest = 0
+    for name in os.listdir(directory) if os.path.isdir(directory) else []:
+        if name.endswith(".json"):
+            with contextlib.suppress(FileNotFoundError), open(os.path.join(directory, name), encoding="utf-8") as file:
+                highest = max(highest, int(json.load(file)["epoch"]))
+    return highest
+
+
+def _leave_identity(state: str, driver: events.DriverIdentity, epoch: int) -> str:
+    """L4: before its first lock, every process that will write leaves word of who it is and what epoch it means to have."""
+    directory = os.path.join(state, IDENTITY_DIRECTORY)
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    body = {"nonce": driver.nonce, "pid": driver.pid, "start_ticks": driver.start_ticks, "boot_id": driver.boot_id}
+    path = os.path.join(directory, f"{driver.nonce}.json")
+    durable.publish(path, json.dumps({**body, "pid_namespace": driver.pid_namespace, "epoch": epoch, "purpose": "drive"}).encode(), "identity")
+    return path
+
+
+def _progress(journal: Journal) -> Callable[[], int]:
+    return lambda: sum(call.ended is not None for call in journal.state.calls)
+
+
+def _say(line: str) -> None:
+    # A reader that is gone must not stop a session: the log has every outcome, the line only tells of it.
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, line.encode() + b"\n")
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

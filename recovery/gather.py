@@ -1,0 +1,142 @@
+"""Facts for the decision, gathered only after everything condemned is dead (rule T4). Asks, judges nothing, changes nothing."""
+
+import os
+from dataclasses import dataclass
+
+from eventlog.errors import CorruptError, LogMissingError
+from eventlog.image import diff, is_identity_change, root_hash
+from eventlog.ports import Host
+from recovery.capture import look, recorded_identity
+from recovery.facts import AttemptFact, BootFact, CallFact, DifferenceFact, Facts, LedgerFact, LogFact, PolicyFact, RootFact
+from recovery.space.ledger import LedgerView
+from recovery.space.records import Attempt, LedgerState
+from recovery.state import CallState, SessionState
+from recovery.workspace.side import is_same_root, read_root_identity
+from recovery.workspace.values import Scan
+
+MASS_DELETION_PATHS = 50  # rule C4
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The facts, and what they were read from: the scan (None without a root) and the counts for a message."""
+
+    facts: Facts
+    scan: Scan | None
+    removed: int
+    scanned_root: str
+
+
+def open_ledger_fact(ledger: LedgerView | LogMissingError | CorruptError, state: SessionState) -> LedgerFact:
+    """The ledger against the log: opened and of the generation the session began with, or not."""
+    if isinstance(ledger, LogMissingError):
+        return LedgerFact.MISSING
+    if isinstance(ledger, CorruptError) or ledger.state.header is None:
+        return LedgerFact.DAMAGED
+    header = ledger.state.header
+    expected = (state.opened.ledger_id, state.opened.generation)
+    return LedgerFact.SOUND if (header.ledger_id, header.generation) == expected else LedgerFact.OTHER_GENERATION
+
+
+def gather(state: SessionState, hashes: list[str], ledger: LedgerState | None, ledger_fact: LedgerFact, root: str, host: Host, accepted: str) -> Evidence:
+    """All facts. `accepted` is the root hash of an outside state that a person accepted (rule C4). Raises ScanError."""
+    root_fact = observe_root(root, state)
+    found = look(root) if root_fact is RootFact.PRESENT else None
+    removed, difference, scanned = _compare(state, found)
+    if difference is DifferenceFact.MASS_DELETION and scanned == accepted:
+        difference = DifferenceFact.DIFFERENT
+    call = state.open_call
+    attempt = ledger.attempts.get(call.last.key) if call and ledger else None
+    facts = Facts(
+        is_obliged=state.obligation is not None,
+        ledger=ledger_fact,
+        log=_log_fact(state, hashes, ledger, host),
+        root=root_fact,
+        call=_call_fact(state),
+        attempt=AttemptFact.NONE if call is None else attempt_fact(call, attempt, ledger),
+        boot=_boot_fact(state, call, attempt, host),
+        policy=PolicyFact(call.policy) if call else PolicyFact.NEVER,
+        is_restored=state.is_restored_this_epoch,
+        difference=difference,
+    )
+    return Evidence(facts, found, removed, scanned)
+
+
+def observe_root(root: str, state: SessionState) -> RootFact:
+    """The root directory against the identity the session began with (R6, D3)."""
+    try:
+        found = read_root_identity(root)
+        names = os.listdir(root)
+    except (FileNotFoundError, NotADirectoryError):
+        return RootFact.MISSING
+    if is_same_root(recorded_identity(state.opened), found):
+        return RootFact.PRESENT
+    return RootFact.OTHER if names else RootFact.EMPTY_OTHER
+
+
+def _compare(state: SessionState, found: Scan | None) -> tuple[int, DifferenceFact, str]:
+    if found is None:
+        return 0, DifferenceFact.EQUAL, ""
+    changes = diff(state.image, found.image)
+    scanned = root_hash(found.image).hex()
+    if not is_identity_change(changes):
+        return 0, DifferenceFact.EQUAL, scanned
+    kept = {entry.content for entry in found.image.values() if entry.content is not None}
+    removed = sum(change.op == "del" and state.image[change.path].content not in kept for change in changes)
+    mass = removed >= MASS_DELETION_PATHS and 2 * removed > len(state.image)
+    return removed, DifferenceFact.MASS_DELETION if mass else DifferenceFact.DIFFERENT, scanned
+
+
+def _call_fact(state: SessionState) -> CallFact:
+    if not state.calls:
+        return CallFact.NONE
+    call = state.open_call
+    if call is None:
+        return CallFact.SETTLED
+    return CallFact.OPEN_COMMAND if call.tool == "bash" else CallFact.OPEN_FILE
+
+
+def attempt_fact(call: CallState, attempt: Attempt | None, ledger: LedgerState | None) -> AttemptFact:
+    """The newest attempt of an open call, from log and ledger. Pure.
+
+    "Never started" needs proof: an undamaged ledger of the right generation, no starting mark, nothing torn where one may have stood, and a call
+    above the high-water mark of collected ones.
+    """
+    if call.last.is_restored:
+        return AttemptFact.RESTORED
+    if call.last.is_void:
+        return AttemptFact.VOID
+    if ledger is None or call.number <= ledger.collected:
+        return AttemptFact.UNKNOWN
+    if attempt is None or attempt.void or attempt.start is None:
+        torn = attempt.torn if attempt is not None else False
+        return AttemptFact.UNKNOWN if torn else AttemptFact.NEVER_STARTED
+    if attempt.exit is not None:
+        return AttemptFact.EXIT_CUT if attempt.cut else AttemptFact.EXIT_CLEAN
+    return AttemptFact.CLAIMED if attempt.fate == "claimed" else AttemptFact.UNKNOWN
+
+
+def _boot_fact(state: SessionState, call: CallState | None, attempt: Attempt | None, host: Host) -> BootFact:
+    if call is not None and attempt is not None and attempt.exit is not None:
+        return BootFact.SAME if attempt.exit.boot_id == host.boot_id() else BootFact.OTHER
+    if state.image_boot in ("", host.boot_id()):
+        return BootFact.SAME
+    return BootFact.SYNCED if state.synced_root == state.root else BootFact.OTHER
+
+
+def _log_fact(state: SessionState, hashes: list[str], ledger: LedgerState | None, host: Host) -> LogFact:
+    """D2: the ledger remembers the newest log event it has seen; that event must stand in the log."""
+    if ledger is None or ledger.log_seq == 0:
+        return LogFact.ABREAST
+    stands = ledger.log_seq <= len(hashes) and hashes[ledger.log_seq - 1] == ledger.log_hash
+    if stands and ledger.highest_call <= len(state.calls):
+        return LogFact.ABREAST
+    missing = [attempt for attempt in ledger.attempts.values() if (attempt.prepared.call or 0) > len(state.calls)]
+    one_clean = (
+        ledger.highest_call == len(state.calls) + 1
+        and len(missing) == 1
+        and missing[0].exit is not None
+        and not missing[0].cut
+        and missing[0].exit.boot_id == host.boot_id()
+    )
+    return LogFact.BEHIND_ONE_CLEAN if one_clean else LogFact.BEHIND

@@ -1,0 +1,78 @@
+"""The session's log as its driver uses it: append under the driver's epoch, and the state folded from what stands."""
+
+from collections.abc import Iterable, Sequence
+
+from eventlog import codec, events
+from eventlog.errors import MisuseError
+from eventlog.reader import Reader, StoredEvent
+from eventlog.show import show_text
+from eventlog.values import Epoch, Seq, StreamId
+from eventlog.writer import Appended, Record, Writer
+from recovery.state import SessionState, fold_event, fold_stream
+
+
+def read_state(reader: Reader, stream: StreamId) -> tuple[SessionState, list[str]]:
+    """The verified, folded state of a session, and the hash (hex) of every event by seq - 1. Raises CorruptError, MisuseError."""
+    if reader.stream(stream) is None:
+        known = ", ".join(row.id for row in reader.streams())
+        raise MisuseError(f"{reader.name}: holds session {known}, not {show_text(stream)}; name another state directory in the session file")
+    stored = list(reader.events(stream))
+    return fold_stream(stored, f"{reader.name}: session {stream}"), [event.hash.hex() for event in stored]
+
+
+def only_stream(reader: Reader) -> StreamId:
+    """The id of the one session in a state directory's log."""
+    streams = reader.streams()
+    if len(streams) != 1:
+        raise MisuseError(f"{reader.name}: holds {len(streams)} sessions, a state directory has one; name its own state directory")
+    return streams[0].id
+
+
+class Journal:
+    """One driver's log handle, its epoch, and the fold. Every append is fenced; what it returns stands on disk."""
+
+    def __init__(self, writer: Writer, stream: StreamId, epoch: Epoch) -> None:
+        self._writer = writer
+        self.stream = stream
+        self.epoch = epoch
+        self.state, self.hashes = read_state(writer.reader, stream)
+
+    @property
+    def reader(self) -> Reader:
+        return self._writer.reader
+
+    @property
+    def log_id(self) -> str:
+        return self._writer.log_id
+
+    def raise_floor(self, started: events.DriverStarted) -> None:
+        """The driver's first write (T1). Raises StaleEpochError, EpochTakenError."""
+        appended = self._writer.raise_floor(self.stream, self.epoch, started)
+        self._fold(appended, Record(started))
+
+    def append(self, records: Sequence[Record], blobs: Iterable[codec.Blob], purpose: str) -> list[Appended]:
+        """One fenced commit."""
+        appended = self._writer.append(self.stream, self.epoch, records, blobs, purpose)
+        for place, record in zip(appended, records, strict=True):
+            self._fold(place, record)
+        return appended
+
+    def insert_blobs(self, blobs: Iterable[codec.Blob]) -> None:
+        """Blobs ahead of the commit that names them."""
+        self._writer.insert_blobs(blobs)
+
+    def _fold(self, place: Appended, record: Record) -> None:
+        if place.seq != self.state.head_seq + 1:
+            # Somebody appended in between (a note): the fold is made anew from what stands.
+            self.state, self.hashes = read_state(self._writer.reader, self.stream)
+            return
+        stored = StoredEvent(Seq(place.seq), place.id, self.epoch, place.hash, record.event, record.changes)
+        self.state = fold_event(self.state, stored, f"{self.reader.name}: session {self.stream}")
+        self.hashes.append(place.hash.hex())
+
+    def check_fence(self) -> None:
+        """Raise StaleEpochError once a newer epoch holds the floor."""
+        self._writer.check_fence(self.stream, self.epoch)
+
+    def close(self) -> None:
+        self._writer.close()

@@ -1,0 +1,52 @@
+"""The labels of recovery's decisions. They stand in the table, the log, the docs, the reports and the tests, and nowhere under another name."""
+
+from enum import StrEnum
+
+
+class Label(StrEnum):
+    """One per row of the decision table (recovery/README, "Decision")."""
+
+    COMPLETE_RESTORE = "complete_restore"
+    COMPLETE_REBUILD = "complete_rebuild"
+    COMPLETE_WITHOUT_LEDGER = "complete_without_ledger"
+    LEDGER_LOST = "ledger_lost"
+    LEDGER_EXCHANGED = "ledger_exchanged"
+    LEDGER_DAMAGED = "ledger_damaged"
+    LOG_BEHIND_ADOPT = "log_behind_adopt"
+    LOG_BEHIND_RESTORE = "log_behind_restore"
+    ROOT_LOST = "root_lost"
+    ROOT_REPLACED = "root_replaced"
+    RERUN_RESTORED = "rerun_restored"
+    INTERRUPT_RESTORED = "interrupt_restored"
+    RUN_VOIDED = "run_voided"
+    ADOPT_EXIT = "adopt_exit"
+    REATTACH = "reattach"
+    VOID_AND_RUN = "void_and_run"
+    RESTORE_AND_RERUN = "restore_and_rerun"
+    RESTORE_AND_INTERRUPT = "restore_and_interrupt"
+    ASK = "ask"
+    SETTLED = "settled"
+    RESTORE_UNSYNCED_HEAD = "restore_unsynced_head"
+    OUTSIDE_DELETION = "outside_deletion"
+    RECORD_OUTSIDE = "record_outside"
+
+
+NOT_ACTED_ON = frozenset(
+    {
+        Label.COMPLETE_REBUILD,
+        Label.COMPLETE_WITHOUT_LEDGER,
+        Label.LEDGER_LOST,
+        Label.LEDGER_EXCHANGED,
+        Label.LEDGER_DAMAGED,
+        Label.LOG_BEHIND_ADOPT,
+        Label.LOG_BEHIND_RESTORE,
+        Label.ROOT_LOST,
+        Label.ROOT_REPLACED,
+        Label.ASK,
+        Label.OUTSIDE_DELETION,
+    }
+)
+"""Rows that end with exit 78 and their label in this version, no workspace path touched."""
+
+OBLIGATIONS = frozenset({Label.RESTORE_AND_RERUN, Label.RESTORE_AND_INTERRUPT, Label.RESTORE_UNSYNCED_HEAD})
+"""Decisions that open a restore obligation (rule R1)."""

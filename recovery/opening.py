@@ -1,0 +1,163 @@
+"""Opening a session: a new one is made all or nothing, an existing one is found, and a log that should exist and does not is never made anew (L9)."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from eventlog import durable, events
+from eventlog.blobs import encode_content
+from eventlog.codec import Blob
+from eventlog.errors import LogMissingError, MisuseError
+from eventlog.image import diff, root_hash
+from eventlog.ports import Clock, Ids
+from eventlog.preflight import check_writable_place
+from eventlog.reader import Reader
+from eventlog.show import show_text
+from eventlog.values import StreamId
+from eventlog.writer import Record, create_log
+from recovery.capture import list_untracked, look
+from recovery.journal import only_stream, read_state
+from recovery.script import Session, call_to_json, encode_bytes
+from recovery.space.ledger import create_ledger
+from recovery.space.local import SpacePaths
+from recovery.space.records import Header
+from recovery.state import SessionState
+from recovery.workspace.content import read_verified
+from recovery.workspace.side import read_root_identity
+from recovery.workspace.values import Scan
+
+LOG_NAME = "log.sqlite"
+IDENTITY_DIRECTORY = "identity"
+SPACE_DIRECTORY = "space"
+
+
+def log_path(state: str) -> str:
+    """The log of a state directory."""
+    return os.path.join(state, LOG_NAME)
+
+
+def space_paths(state: str) -> SpacePaths:
+    """The space's own directory in a state directory."""
+    return SpacePaths(os.path.join(state, SPACE_DIRECTORY))
+
+
+def check_places(state: str, workspace: str) -> None:
+    """Raise MisuseError when the workspace is missing, or when it and the state directory contain each other (S1). Links are resolved."""
+    if not os.path.isdir(workspace):
+        raise MisuseError(f"the workspace {show_text(workspace)} is not a directory; create it, or correct `workspace` in the session file")
+    real_state, real_workspace = os.path.realpath(state), os.path.realpath(workspace)
+    for inner, outer, what in ((real_state, real_workspace, "state directory"), (real_workspace, real_state, "workspace")):
+        if inner == outer or inner.startswith(outer.rstrip("/") + "/"):
+            other = "workspace" if what == "state directory" else "state directory"
+            raise MisuseError(f"the {what} {show_text(inner)} lies inside the {other} {show_text(outer)}; move one of them out")
+
+
+def should_exist(state: str) -> bool:
+    """L9: whether anything in a state directory says that there was a log."""
+    identities = os.path.join(state, IDENTITY_DIRECTORY)
+    has_identity = os.path.isdir(identities) and any(name.endswith(".json") for name in os.listdir(identities))
+    return has_identity or os.path.exists(space_paths(state).ledger)
+
+
+def check_log_exists(state: str) -> None:
+    """Raise LogMissingError or MisuseError when there is no log to drive."""
+    if os.path.exists(log_path(state)):
+        return
+    if should_exist(state):
+        raise LogMissingError(f"{show_text(log_path(state))}: the log is missing, though its session has run; put it back: a missing log is never made anew")
+    raise MisuseError(f"{show_text(state)} is not the state directory of a session; start one with `recovery run SESSION.toml`")
+
+
+def open_session(session: Session, epoch: int | None, allow_network: bool, clock: Clock, ids: Ids) -> bool:
+    """Make the session's log when there is none yet; True when it was made now. An existing session must be the same one.
+
+    Raises MisuseError, LogMissingError, ScanError.
+    """
+    if os.path.exists(log_path(session.state)):
+        _check_same(session)
+        return False
+    if should_exist(session.state) or (epoch or 1) > 1:
+        raise LogMissingError(f"{show_text(log_path(session.state))}: the log is missing, though its session has run; put it back: a missing log is never made anew")
+    os.makedirs(session.state, mode=0o700, exist_ok=True)
+    check_writable_place(session.state, allow_network=allow_network)
+    return _create(session, clock, ids)
+
+
+def _create(session: Session, clock: Clock, ids: Ids) -> bool:
+    root = os.path.realpath(session.workspace)
+    found = look(root)
+    identity = read_root_identity(root)
+    opened = events.SessionOpened(
+        at_ms=clock.now_ms(),
+        name=session.name,
+        workspace=encode_bytes(os.fsencode(root)),
+        mode="transactional",
+        on_interrupted=session.on_interrupted,
+        script=[call_to_json(call) for call in session.calls],
+        root=root_hash(found.image).hex(),
+        root_identity=events.RootIdentity(identity.id or ids.new_id().hex(), identity.inode, identity.birth_ns, identity.filesystem),
+        ledger_id=ids.new_id().hex(),
+        generation=1,
+        untracked=list_untracked(found.untracked),
+    )
+    _remove_leftovers(session.state)
+    record = Record(opened, diff({}, found.image))
+    try:
+        create_log(log_path(session.state), StreamId(session.name), record, _contents(root, found), ids)
+    except FileExistsError:
+        # Another process opened the session in the same moment: theirs stands.
+        _check_same(session)
+        return False
+    return True
+
+
+def _contents(root: str, found: Scan) -> Iterator[Blob]:
+    seen: set[bytes] = set()
+    for path, entry in found.image.items():
+        if entry.content is not None and entry.content not in seen:
+            seen.add(entry.content)
+            yield from encode_content(read_verified(root, path, entry.content, entry.size))
+
+
+def _remove_leftovers(state: str) -> None:
+    """Half-made logs of killed openings: never at the log's name, so nobody's. An opening in progress in another process then fails and says so."""
+    for name in os.listdir(state):
+        if name.startswith(LOG_NAME + ".new-"):
+            with contextlib.suppress(FileNotFoundError):
+                durable.unlink(os.path.join(state, name), "log.leftover")
+
+
+def _check_same(session: Session) -> None:
+    reader = Reader.open(log_path(session.state))
+    try:
+        state, _ = read_state(reader, StreamId(session.name))
+    finally:
+        reader.close()
+    if state.opened.script != [call_to_json(call) for call in session.calls]:
+        raise MisuseError(
+            f"session {session.name} in {show_text(session.state)} began with other calls than its file has now; "
+            f"finish it as it began with `recovery drive {show_text(session.state)}`, or give the new calls another name and state"
+        )
+
+
+def ensure_ledger(state: SessionState, paths: SpacePaths) -> None:
+    """Make the session's first ledger. Only before any driver_started stands: from then on a missing ledger is a lost one (D2)."""
+    paths.make()
+    if state.has_driver or os.path.exists(paths.ledger):
+        return
+    with contextlib.suppress(FileExistsError):
+        create_ledger(paths.ledger, Header(1, state.opened.ledger_id, state.opened.generation))
+
+
+def is_finished(state: str) -> bool:
+    """Whether the session in a state directory has finished; False when that cannot be read."""
+    try:
+        reader = Reader.open(log_path(state))
+    except (LogMissingError, MisuseError):
+        return False
+    try:
+        return read_state(reader, only_stream(reader))[0].is_finished
+    finally:
+        reader.close()
+
+

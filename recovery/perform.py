@@ -1,0 +1,152 @@
+"""Acting on decisions until recovery has settled (rules T5, T6). One decision, one act, then everything is gathered afresh.
+
+Repeating is safe: a decision that binds stands in the log before its act begins, every act is either one commit or a restore that converges,
+and a crash in between leaves the next driver the same or a later state (I12).
+"""
+
+from typing import assert_never
+
+from eventlog import events, steps
+from eventlog.errors import InternalError, NeedsPersonError
+from eventlog.writer import Record
+from recovery import calls
+from recovery.capture import capture, check_root
+from recovery.context import Context
+from recovery.decision import decide
+from recovery.facts import LedgerFact, RootFact
+from recovery.gather import Evidence, gather, observe_root
+from recovery.labels import NOT_ACTED_ON, Label
+from recovery.restore import complete_restore, forget_contents, open_obligation
+from recovery.space.protocol import PrepareSide
+from recovery.space.ledger import append_fenced
+from recovery.space.records import Prepare
+
+
+def recover(context: Context) -> None:
+    """Decide and act until nothing is left to recover. Raises NeedsPersonError for rows this version does not act on."""
+    forget_contents(context)
+    side = _prepare_workspace(context)
+    while True:
+        steps.reach("gather.before")
+        state = context.journal.state
+        evidence = gather(state, context.journal.hashes, context.ledger.state, LedgerFact.SOUND, context.root, context.host, context.accept_outside)
+        label = decide(evidence.facts)
+        steps.reach("decided")
+        if label is Label.SETTLED:
+            return
+        _act(context, label, evidence, side)
+
+
+def _prepare_workspace(context: Context) -> str:
+    """Start the file worker and have it ready the side directory, when the root is the session's own; "" when it is not."""
+    if observe_root(context.root, context.journal.state) is not RootFact.PRESENT:
+        return ""
+    context.space.start_worker(context.root)
+    state = context.journal.state
+    attempt = 1
+    while (key := context.key(f"d{state.head_seq}", attempt)) in context.ledger.state.attempts:
+        attempt += 1
+    mark = context.space.mark(f"e{context.epoch}-worker")
+    prepared = Prepare(key, "work", context.epoch, None, attempt, "side", mark, None, state.head_seq, state.head_hash)
+    append_fenced(context.ledger, context.epoch, prepared)
+    return str(context.space.change_files(PrepareSide(context.epoch, key, state.opened.root_identity.id)).detail["side"])
+
+
+def describe_refusal(label: Label, evidence: Evidence) -> str:
+    """The sentence for a row that ends with exit 78: what, which, and the way out there is."""
+    facts = evidence.facts
+    match label:
+        case Label.OUTSIDE_DELETION:
+            return f"{label.value}: {evidence.removed} tracked paths are gone outside any call; if that is meant, `recovery drive STATE_DIR --accept-outside {evidence.scanned_root}`"
+        case Label.ROOT_LOST | Label.ROOT_REPLACED | Label.COMPLETE_REBUILD:
+            return f"{label.value}: the workspace root is {facts.root.value}; put the session's own directory back and drive again"
+        case Label.ASK:
+            return f"{label.value}: whether the open call ran is unknown and its policy is `ask`; this version has no command to answer: edit nothing, keep the state directory"
+        case Label.LEDGER_LOST | Label.LEDGER_EXCHANGED | Label.LEDGER_DAMAGED | Label.COMPLETE_WITHOUT_LEDGER:
+            return f"{label.value}: the ledger is {facts.ledger.value}; put the session's own ledger file back and drive again"
+        case Label.LOG_BEHIND_ADOPT | Label.LOG_BEHIND_RESTORE:
+            return f"{label.value}: the log is older than the ledger ({facts.log.value}); put the newest log.sqlite and log.sqlite-wal back and drive again"
+        case _:
+            raise InternalError(f"{label.value} is acted on and has no refusal")
+
+
+def _act(context: Context, label: Label, evidence: Evidence, side: str) -> None:
+    if label in NOT_ACTED_ON:
+        raise NeedsPersonError(describe_refusal(label, evidence))
+    named = evidence.facts.named()
+    match label:
+        case Label.COMPLETE_RESTORE:
+            _complete(context, side)
+        case Label.RESTORE_AND_RERUN | Label.RESTORE_AND_INTERRUPT | Label.RESTORE_UNSYNCED_HEAD:
+            open_obligation(context, label, named)
+            _complete(context, side)
+        case Label.RERUN_RESTORED | Label.RUN_VOIDED:
+            _note(context, label, named)
+            calls.run_again(context)
+        case Label.INTERRUPT_RESTORED:
+            context.journal.append([calls.interrupt_call(context, label, "the call was cut and the workspace restored")], (), "interrupt")
+            calls.collect(context, len(context.journal.state.calls))
+        case Label.ADOPT_EXIT:
+            _note(context, label, named)
+            exited = context.ledger.state.attempts[calls.open_attempt(context).key].exit
+            if exited is None:
+                raise InternalError("adopt without an exit record")
+            calls.settle_command(context, exited, label.value)
+        case Label.REATTACH:
+            _note(context, label, named)
+            _reattach(context)
+        case Label.VOID_AND_RUN:
+            calls.void_attempt(context)
+            _note(context, label, named)
+            calls.run_again(context)
+        case Label.RECORD_OUTSIDE:
+            _record_outside(context)
+        case (
+            Label.SETTLED | Label.ASK | Label.OUTSIDE_DELETION | Label.ROOT_LOST | Label.ROOT_REPLACED | Label.COMPLETE_REBUILD | Label.LEDGER_LOST
+            | Label.LEDGER_EXCHANGED | Label.LEDGER_DAMAGED | Label.COMPLETE_WITHOUT_LEDGER | Label.LOG_BEHIND_ADOPT | Label.LOG_BEHIND_RESTORE
+        ):  # fmt: skip
+            raise InternalError(f"{label.value} is not acted on")
+        case _:
+            assert_never(label)
+
+
+def _note(context: Context, label: Label, facts: dict[str, object]) -> None:
+    """Commit a decision that binds nobody: it says what was known and why the next events stand there."""
+    attempt = calls.open_attempt(context)
+    call = len(context.journal.state.calls)
+    decided = events.RecoveryDecided(context.clock.now_ms(), label.value, call, attempt.number, False, None, None, "transactional", facts)
+    context.journal.append([Record(decided)], (), "decision")
+    context.tell(f"call {call} attempt {attempt.number}: {label.value}")
+
+
+def _complete(context: Context, side: str) -> None:
+    """Carry the open obligation out and close it; an interrupted call is settled in the same commit."""
+    obligation = context.journal.state.obligation
+    if obligation is None:
+        raise InternalError("no obligation is open")
+    records = complete_restore(context, side)
+    interrupts = obligation.label == Label.RESTORE_AND_INTERRUPT
+    if interrupts:
+        reason = "what the call did is not known whole; the workspace was restored to the image before it"
+        records.append(calls.interrupt_call(context, Label.RESTORE_AND_INTERRUPT, reason))
+    context.journal.append(records, (), "restored")
+    context.tell(f"{obligation.label}: workspace restored to the image at seq {obligation.target_seq}")
+    forget_contents(context)
+    if interrupts:
+        calls.collect(context, len(context.journal.state.calls))
+
+
+def _reattach(context: Context) -> None:
+    key = calls.open_attempt(context).key
+    start = context.ledger.state.attempts[key].start
+    if start is None:
+        raise InternalError("reattach to an attempt without a starting mark")
+    calls.settle_command(context, context.space.wait_command(key, start.identity), Label.REATTACH.value)
+
+
+def _record_outside(context: Context) -> None:
+    check_root(context)
+    found = capture(context)
+    if found.differs:
+        observed = events.WorkspaceObserved(context.clock.now_ms(), found.root, found.untracked)
+        context.journal.append([Record(observed, found.changes)], found.blobs, "observed")

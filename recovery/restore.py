@@ -1,0 +1,117 @@
+"""A restore is an obligation: begun by `recovery_decided`, ended by `restore_finished` once the tree is applied, synced, scanned and equal (rule R1).
+
+The driver lays the contents ready in the space's own directory; the file worker moves and places. What was displaced is read from the quarantine
+directory itself (R3: the directory is the truth), over all rounds, in the commit that closes the obligation.
+"""
+
+import os
+
+from eventlog import durable, events
+from eventlog.errors import RestoreIncompleteError
+from eventlog.image import Image, diff, root_hash
+from eventlog.values import ContentId, Seq
+from eventlog.writer import Record
+from recovery.capture import look
+from recovery.context import Context
+from recovery.labels import Label
+from recovery.script import encode_bytes
+from recovery.space.ledger import append_fenced
+from recovery.space.protocol import ApplyPlan
+from recovery.space.records import Prepare
+from recovery.state import Obligation
+from recovery.workspace.actions import PlaceFile, RestorePlan, encode_plan
+from recovery.workspace.quarantine import list_quarantine
+from recovery.workspace.restore_plan import plan_restore
+
+ROUNDS = 3  # rule R5: then the paths are named and nothing more is tried in this run
+
+
+def open_obligation(context: Context, label: Label, facts: dict[str, object]) -> None:
+    """Commit the decision to restore to the head image; from here on it binds every successor."""
+    state = context.journal.state
+    call = state.open_call
+    number, attempt = (call.number, call.last.number) if call else (None, None)
+    decided = events.RecoveryDecided(
+        context.clock.now_ms(), label.value, number, attempt, True, state.image_seq, state.root, "transactional", facts
+    )
+    context.journal.append([Record(decided)], (), "decision")
+
+
+def complete_restore(context: Context, side: str) -> list[Record]:
+    """Make the workspace equal to the obligation's target; the records that close it, for the caller to commit.
+
+    Raises RestoreIncompleteError (the obligation stays open), FullError, ScanError, StaleEpochError, LostProcessError.
+    """
+    obligation = context.journal.state.obligation
+    assert obligation is not None, "complete_restore is called under an open obligation only"
+    target = context.journal.reader.image(context.journal.stream, Seq(obligation.target_seq))
+    quarantine = f"{context.journal.log_id}-{obligation.seq}"
+    restored = 0
+    for _ in range(ROUNDS):
+        plan = plan_restore(look(context.root), target, context.journal.state.untracked)
+        if not plan.actions:
+            break
+        restored += _apply_round(context, obligation, plan, quarantine)
+    _check_equal(context, target, obligation)
+    return _closing_records(context, obligation, side, quarantine, restored)
+
+
+def _apply_round(context: Context, obligation: Obligation, plan: RestorePlan, quarantine: str) -> int:
+    _lay_contents(context, plan)
+    attempt = 1
+    while (key := context.key(f"d{obligation.seq}", attempt)) in context.ledger.state.attempts:
+        attempt += 1
+    state = context.journal.state
+    mark = context.space.mark(f"e{context.epoch}-worker")
+    prepared = Prepare(key, "work", context.epoch, None, attempt, obligation.target_root, mark, None, state.head_seq, state.head_hash)
+    append_fenced(context.ledger, context.epoch, prepared)
+    done = context.space.change_files(ApplyPlan(context.epoch, key, encode_plan(plan), quarantine, context.paths.contents))
+    return int(done.detail.get("restored", 0))
+
+
+def _lay_contents(context: Context, plan: RestorePlan) -> None:
+    """Write the contents a plan needs to the space's own directory, verified as they leave the log."""
+    for content in {action.content for action in plan.actions if isinstance(action, PlaceFile)}:
+        path = os.path.join(context.paths.contents, content.hex())
+        if os.path.exists(path):
+            continue  # published whole by an earlier round, and verified again by the worker when it is copied
+        temporary = f"{path}.new-{os.getpid()}"
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags | os.O_CLOEXEC, 0o600)) as file:
+            for piece in context.journal.reader.content(ContentId(content)):
+                file.write(piece)
+        durable.rename(temporary, path, "contents")
+
+
+def _check_equal(context: Context, target: Image, obligation: Obligation) -> None:
+    found = look(context.root)
+    if root_hash(found.image).hex() == obligation.target_root:
+        return
+    differing = [change.path for change in diff(target, found.image) if change.op != "times"][:5]
+    names = ", ".join(str(encode_bytes(path)) for path in differing)
+    raise RestoreIncompleteError(
+        f"the restore decided at seq {obligation.seq} did not reach its image after {ROUNDS} rounds; these paths still differ: {names}; "
+        "find out what changes them, end it and drive again"
+    )
+
+
+def _closing_records(context: Context, obligation: Obligation, side: str, name: str, restored: int) -> list[Record]:
+    found = list_quarantine(side, name)
+    now = context.clock.now_ms()
+    root = os.open(context.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        durable.sync_filesystem(root, "restored")
+    finally:
+        os.close(root)
+    return [
+        Record(events.Quarantined(now, obligation.seq, name, [encode_bytes(path) for path in found])),
+        Record(events.RestoreFinished(now, obligation.seq, obligation.target_root, restored, len(found), len({path.split(b"/")[0] for path in found}))),
+        Record(events.Synced(now, obligation.target_root, context.host.boot_id())),
+    ]
+
+
+def forget_contents(context: Context) -> None:
+    """Remove the laid-out contents of a finished restore."""
+    for name in os.listdir(context.paths.contents):
+        durable.unlink(os.path.join(context.paths.contents, name), "contents")
+
+

@@ -1,0 +1,229 @@
+"""Session files: what a scripted session does, read from TOML. The same call syntax serves scenarios.
+
+A call is one `[[call]]` table: `tool = "bash"` with `run` (and `timeout_secs`), `tool = "write"` with `path` and `content` (and `mode`),
+`tool = "edit"` with `path`, `old`, `new`. Bytes that are not UTF-8 are written `{ b64 = "..." }`. Policies come from the tool (DESIGN
+section 7): bash `never`, write `safe`, edit `after-restore`; `policy` in the call overrides it.
+"""
+
+import base64
+import binascii
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from eventlog.errors import MisuseError
+
+Policy = Literal["safe", "after-restore", "never", "ask"]
+OnInterrupted = Literal["stop", "reissue", "continue"]
+JsonBytes = str | dict[str, str]
+
+SESSION_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
+MODES_NOT_YET = ("checkpoint", "auto")
+
+
+@dataclass(frozen=True, slots=True)
+class BashCall:
+    """One `bash -c RUN` in the workspace. `timeout_secs` bounds it (TERM, then KILL)."""
+
+    run: bytes
+    timeout_secs: float | None = None
+    policy: Policy = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCall:
+    """Make or replace one file. `mode` None keeps an existing file's mode, 0644 for a new one."""
+
+    path: bytes
+    content: bytes
+    mode: int | None = None
+    policy: Policy = "safe"
+
+
+@dataclass(frozen=True, slots=True)
+class EditCall:
+    """Replace the single occurrence of `old` in one file by `new`."""
+
+    path: bytes
+    old: bytes
+    new: bytes
+    policy: Policy = "after-restore"
+
+
+Call = BashCall | WriteCall | EditCall
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session file, resolved: absolute paths as text, calls in order."""
+
+    name: str
+    workspace: str
+    state: str
+    on_interrupted: OnInterrupted
+    calls: tuple[Call, ...]
+
+
+def decode_bytes(value: Any, where: str) -> bytes:
+    """Bytes from a TOML or JSON value: a string (UTF-8) or `{b64 = "..."}`."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
+    if isinstance(value, Mapping) and set(value) == {"b64"} and isinstance(value["b64"], str):
+        try:
+            return base64.b64decode(value["b64"], validate=True)
+        except binascii.Error as error:
+            raise MisuseError(f'{where}: "{value["b64"]}" is not base64; write {{ b64 = "..." }} or a plain string') from error
+    raise MisuseError(f'{where}: expected a string or {{ b64 = "..." }}, found {type(value).__name__}')
+
+
+def encode_bytes(data: bytes) -> JsonBytes:
+    """Bytes as JSON: a string when they are UTF-8, else `{"b64": ...}`."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(data).decode("ascii")}
+
+
+def parse_calls(tables: Any, where: str) -> tuple[Call, ...]:
+    """Calls from the `[[call]]` tables of a file named `where` in messages."""
+    if not isinstance(tables, list) or not tables:
+        raise MisuseError(f'{where}: no [[call]] found; add at least one, such as tool = "bash", run = "echo hello > a.txt"')
+    return tuple(_parse_call(table, f"{where}: call {number}") for number, table in enumerate(tables, 1))
+
+
+def _parse_call(table: Any, where: str) -> Call:
+    if not isinstance(table, Mapping):
+        raise MisuseError(f"{where}: expected a table, found {type(table).__name__}")
+    match table.get("tool"):
+        case "bash":
+            _allow(table, where, {"run", "timeout_secs"}, {"run"})
+            return BashCall(_no_nul(decode_bytes(table["run"], f"{where}: run"), where), _timeout(table, where), _policy(table, where, "never"))
+        case "write":
+            _allow(table, where, {"path", "content", "mode"}, {"path", "content"})
+            content = decode_bytes(table["content"], f"{where}: content")
+            return WriteCall(_path(table, where), content, _mode(table, where), _policy(table, where, "safe"))
+        case "edit":
+            _allow(table, where, {"path", "old", "new"}, {"path", "old", "new"})
+            old, new = decode_bytes(table["old"], f"{where}: old"), decode_bytes(table["new"], f"{where}: new")
+            if not old:
+                raise MisuseError(f"{where}: old is empty; name the text to replace")
+            return EditCall(_path(table, where), old, new, _policy(table, where, "after-restore"))
+        case other:
+            raise MisuseError(f"{where}: unknown tool {other!r}; use bash, write or edit")
+
+
+def _allow(table: Mapping[str, Any], where: str, known: set[str], needed: set[str]) -> None:
+    for key in sorted(needed - set(table)):
+        raise MisuseError(f"{where}: {key} is missing")
+    for key in sorted(set(table) - known - {"tool", "policy"}):
+        raise MisuseError(f"{where}: unknown key {key!r}; known are {', '.join(sorted(known | {'policy'}))}")
+
+
+def _no_nul(data: bytes, where: str) -> bytes:
+    if b"\0" in data:
+        raise MisuseError(f"{where}: a command may not contain a NUL byte")
+    return data
+
+
+def _timeout(table: Mapping[str, Any], where: str) -> float | None:
+    value = table.get("timeout_secs")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+        raise MisuseError(f"{where}: timeout_secs must be a positive number of seconds, found {value!r}")
+    return float(value)
+
+
+def _mode(table: Mapping[str, Any], where: str) -> int | None:
+    value = table.get("mode")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 0o7777:
+        raise MisuseError(f"{where}: mode must be between 0o0 and 0o7777, found {value!r}")
+    return value
+
+
+def _policy(table: Mapping[str, Any], where: str, default: Policy) -> Policy:
+    value = table.get("policy", default)
+    for policy in get_args(Policy):
+        if value == policy:
+            return policy  # type: ignore[no-any-return]
+    raise MisuseError(f"{where}: unknown policy {value!r}; use {', '.join(get_args(Policy))}")
+
+
+def _path(table: Mapping[str, Any], where: str) -> bytes:
+    path = decode_bytes(table["path"], f"{where}: path")
+    components = path.split(b"/")
+    if b"\0" in path or any(component in (b"", b".", b"..") for component in components):
+        raise MisuseError(f"{where}: path {path!r} must be relative, inside the workspace, without empty, '.' or '..' parts")
+    return path
+
+
+def load_session(file: Path) -> Session:
+    """Read a session file; relative `workspace` and `state` are relative to the file's directory.
+
+    Raises MisuseError with the file, the place and what to write instead.
+    """
+    table = load_toml(file)
+    base = file.resolve().parent
+    for key in sorted(set(table) - {"name", "workspace", "state", "mode", "on_interrupted", "call"}):
+        raise MisuseError(f"{file}: unknown key {key!r}; a session has name, workspace, state, mode, on_interrupted and [[call]]")
+    for key in ("name", "workspace", "state"):
+        if not isinstance(table.get(key), str) or not table[key]:
+            raise MisuseError(f"{file}: {key} is missing or not a string")
+    if not SESSION_NAME.match(table["name"]):
+        raise MisuseError(f"{file}: name {table['name']!r} must be 1 to 64 letters, digits, '.', '_' or '-'")
+    if table.get("mode", "transactional") in MODES_NOT_YET:
+        raise MisuseError(f"{file}: mode {table['mode']!r} is not in this version; use \"transactional\"")
+    if table.get("mode", "transactional") != "transactional":
+        raise MisuseError(f'{file}: unknown mode {table["mode"]!r}; use "transactional"')
+    return Session(
+        name=table["name"],
+        workspace=str(base / table["workspace"]),
+        state=str(base / table["state"]),
+        on_interrupted=parse_on_interrupted(table.get("on_interrupted", "stop"), str(file)),
+        calls=parse_calls(table.get("call"), str(file)),
+    )
+
+
+def parse_on_interrupted(value: Any, where: str) -> OnInterrupted:
+    """One of stop, reissue, continue."""
+    for choice in get_args(OnInterrupted):
+        if value == choice:
+            return choice  # type: ignore[no-any-return]
+    raise MisuseError(f"{where}: unknown on_interrupted {value!r}; use {', '.join(get_args(OnInterrupted))}")
+
+
+def load_toml(file: Path) -> dict[str, Any]:
+    """Parse a TOML file, or raise MisuseError that names the file and the line."""
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise MisuseError(f"{file}: no such file") from error
+    except IsADirectoryError as error:
+        raise MisuseError(f"{file}: is a directory, not a TOML file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise MisuseError(f"{file}: not valid TOML: {error}") from error
+    except OSError as error:
+        raise MisuseError(f"{file}: cannot be read: {error.strerror}") from error
+
+
+def call_to_json(call: Call) -> dict[str, Any]:
+    """A call as the JSON object that stands in the log."""
+    match call:
+        case BashCall():
+            return {"tool": "bash", "run": encode_bytes(call.run), "timeout_secs": call.timeout_secs, "policy": call.policy}
+        case WriteCall():
+            content = encode_bytes(call.content)
+            return {"tool": "write", "path": encode_bytes(call.path), "content": content, "mode": call.mode, "policy": call.policy}
+        case EditCall():
+            old, new = encode_bytes(call.old), encode_bytes(call.new)
+            return {"tool": "edit", "path": encode_bytes(call.path), "old": old, "new": new, "policy": call.policy}
+
+
+def call_from_json(table: Mapping[str, Any], where: str) -> Call:
+    """The inverse of `call_to_json`."""
+    return _parse_call({key: value for key, value in table.items() if value is not None}, where)

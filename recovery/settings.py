@@ -1,0 +1,71 @@
+"""The driver contract's environment, read once at the top. Environment beats session file."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from eventlog.errors import MisuseError
+from eventlog.show import show_text
+
+DEFAULT_HEARTBEAT_SECS = 30.0  # a quarter of the default stall of 120 s
+CONTRACT_PREFIXES = ("SESSION_", "CRASHWORTHY_")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the environment says; "" and None where it says nothing."""
+
+    state: str
+    name: str
+    workspace: str
+    epoch: int | None
+    heartbeat_secs: float
+    kill_mark: str
+    holders: str
+    allow_network: bool
+    command_environment: Mapping[str, str]
+
+
+def read_settings(environ: Mapping[str, str]) -> Settings:
+    """Parse the contract's variables (recovery/README, "Driver contract"). Raises MisuseError naming the variable."""
+    return Settings(
+        state=environ.get("SESSION_STATE_DIR", "") or _job_state(environ),
+        name=environ.get("SESSION_NAME", ""),
+        workspace=environ.get("SESSION_WORKSPACE", ""),
+        epoch=_epoch(environ.get("SESSION_EPOCH", "")),
+        heartbeat_secs=_seconds(environ.get("SESSION_HEARTBEAT_SECS", "")),
+        kill_mark=environ.get("SESSION_KILL_MARK", "") or "auto",
+        holders=environ.get("SESSION_HOLDERS_DIR", "") or _default_holders(environ),
+        allow_network=environ.get("SESSION_ALLOW_NETWORK_FILESYSTEM", "") == "1",
+        command_environment={name: value for name, value in environ.items() if not name.startswith(CONTRACT_PREFIXES)},
+    )
+
+
+def _job_state(environ: Mapping[str, str]) -> str:
+    job = environ.get("SESSION_JOB_DATA", "")
+    return os.path.join(job, "session") if job else ""
+
+
+def _default_holders(environ: Mapping[str, str]) -> str:
+    base = environ.get("XDG_STATE_HOME", "") or os.path.join(environ.get("HOME", "") or "/", ".local", "state")
+    return os.path.join(base, "crashworthy", "holders")
+
+
+def _epoch(text: str) -> int | None:
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 1 << 62:
+        raise MisuseError(f"SESSION_EPOCH={show_text(text)!r} is not a number above 0; unset it to take the next one")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    if not text:
+        return DEFAULT_HEARTBEAT_SECS
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e6:
+        raise MisuseError(f"SESSION_HEARTBEAT_SECS={show_text(text)!r} is not a number of seconds above 0")
+    return value

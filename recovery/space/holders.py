@@ -1,0 +1,87 @@
+"""The registry of holders (S1): which session has which workspace root. One locked directory per person, one record per resolved root.
+
+Equal, ancestor and descendant roots are refused: two sessions on one tree would each take the other's changes for outside changes.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Callable
+
+from blake3 import blake3
+
+from eventlog import durable
+from eventlog.errors import MisuseError
+from eventlog.ports import Clock
+from eventlog.show import show_text
+from recovery.space.lock import FileLock
+
+
+class Holders:
+    """The registry in `directory`, made when it is missing."""
+
+    def __init__(self, directory: str, clock: Clock) -> None:
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        self._directory = directory
+        self._lock = FileLock(os.path.join(directory, "lock"), clock)
+
+    def claim(self, root: str, session: str, state: str, is_finished: Callable[[str], bool]) -> None:
+        """Hold the resolved `root` for a session. `is_finished(state directory)` tells of another holder that its session has ended.
+
+        Raises MisuseError naming the holder.
+        """
+        with self._lock.held():
+            for path, record in self._records():
+                if (record["session"], record["state"]) == (session, state) or not _overlap(root, record["root"]):
+                    continue
+                if not is_finished(record["state"]):
+                    raise MisuseError(_refusal(root, record, path))
+                durable.unlink(path, "holder")
+            body = json.dumps({"root": root, "session": session, "state": state}).encode()
+            path = self._path(root)
+            if not os.path.exists(path):
+                durable.publish(path, body, "holder")
+
+    def release(self, root: str, session: str, state: str) -> None:
+        """Give the root back; nothing happens when somebody else holds it."""
+        with self._lock.held():
+            for path, record in self._records():
+                if (record["root"], record["session"], record["state"]) == (root, session, state):
+                    durable.unlink(path, "holder")
+
+    def _path(self, root: str) -> str:
+        return os.path.join(self._directory, blake3(os.fsencode(root)).hexdigest(16) + ".json")
+
+    def _records(self) -> list[tuple[str, dict[str, str]]]:
+        found = []
+        for name in sorted(os.listdir(self._directory)):
+            if not name.endswith(".json"):
+                continue
+            path = os.path.join(self._directory, name)
+            with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8", errors="surrogateescape") as file:
+                found.append((path, _parse(path, file.read())))
+        return found
+
+
+def _parse(path: str, text: str) -> dict[str, str]:
+    try:
+        record = json.loads(text)
+    except ValueError as error:
+        raise MisuseError(f"{show_text(path)}: not a holder record; look at it, and remove it when no session uses that workspace") from error
+    if not isinstance(record, dict) or not all(isinstance(record.get(name), str) for name in ("root", "session", "state")):
+        raise MisuseError(f"{show_text(path)}: not a holder record; look at it, and remove it when no session uses that workspace")
+    return record
+
+
+def _overlap(one: str, other: str) -> bool:
+    return one == other or one.startswith(other.rstrip("/") + "/") or other.startswith(one.rstrip("/") + "/")
+
+
+def _refusal(root: str, record: dict[str, str], path: str) -> str:
+    where = "" if record["root"] == root else f" through {show_text(record['root'])}"
+    if not os.path.isdir(record["state"]):
+        return (
+            f"{show_text(root)} is held by session:{show_text(record['session'])}{where}, whose state directory {show_text(record['state'])} is gone; "
+            f"put it back, or remove {show_text(path)} once none of its processes runs"
+        )
+    return f"{show_text(root)} is held by session:{show_text(record['session'])}{where}; finish it first with `recovery drive {show_text(record['state'])}`"

@@ -1,0 +1,202 @@
+"""The local space, seen from the driver: start commands, wait for them, have files changed, reattach after a takeover.
+
+The driver writes no workspace path; it asks the spawner for shims and the file worker. Losing one of them without its record halts the driver with exit 1
+(S7): a recovery in place would run beside an orphan of its own epoch.
+"""
+
+import contextlib
+import os
+import select
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from eventlog import durable, steps
+from eventlog.errors import LostProcessError, MisuseError, StaleEpochError
+from eventlog.ports import Clock, Host
+from recovery.space import protocol
+from recovery.space.identity import ProcessIdentity, is_dead, open_process
+from recovery.space.ledger import Ledger
+from recovery.space.marks import MarkSetting, name_mark
+from recovery.space.output import output_path
+from recovery.space.protocol import (
+    ApplyPlan,
+    Begin,
+    Done,
+    EditFile,
+    Failed,
+    Forked,
+    Hello,
+    HelloAnswer,
+    Message,
+    PrepareSide,
+    Stale,
+    StartShim,
+    StartWorker,
+    WorkerRequest,
+    WriteFile,
+)
+from recovery.space.records import Exited
+
+FENCE_POLL_SECS = 0.25
+HANDSHAKE_SECS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class SpacePaths:
+    """Where a space keeps its own files, all below `directory` (in the state directory, mode 0700)."""
+
+    directory: str
+
+    @property
+    def ledger(self) -> str:
+        return os.path.join(self.directory, "ledger")
+
+    @property
+    def contents(self) -> str:
+        """Contents laid ready for restores, one file per content id."""
+        return os.path.join(self.directory, "contents")
+
+    def make(self) -> None:
+        """Create what is missing."""
+        for path in (self.directory, *(os.path.join(self.directory, name) for name in ("output", "sockets", "contents"))):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+
+
+class LocalSpace:
+    """One epoch's hold on the space: its spawner and its file worker. `check_fence` raises StaleEpochError once a newer epoch exists."""
+
+    def __init__(
+        self, spawner: socket.socket, paths: SpacePaths, ledger: Ledger, setting: MarkSetting, epoch: int, clock: Clock, host: Host,
+        check_fence: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._spawner = spawner
+        self._paths = paths
+        self._ledger = ledger
+        self._setting = setting
+        self._epoch = epoch
+        self._clock = clock
+        self._host = host
+        self._check_fence = check_fence
+        self._shims = 0
+        self._worker: socket.socket | None = None
+
+    @property
+    def space_id(self) -> str:
+        header = self._ledger.state.header
+        return header.ledger_id if header else ""
+
+    def mark(self, leaf: str) -> str:
+        """The kill mark with this leaf name."""
+        return name_mark(self._setting, self.space_id, leaf)
+
+    def begin(self) -> None:
+        """Have the spawner register under this epoch. Raises StaleEpochError, LostProcessError."""
+        self._ask(Begin(self._epoch, self.mark(f"e{self._epoch}-spawner"), self._paths.ledger, self._paths.directory))
+
+    def start_worker(self, root: str) -> None:
+        """Have the file worker forked; it registers itself before it serves."""
+        request = StartWorker(self._epoch, self.mark(f"e{self._epoch}-worker"), root, self.space_id)
+        self._send(self._spawner, request, "spawner")
+        answer, descriptor = protocol.receive_with_descriptor(self._spawner)
+        self._check_forked(answer)
+        if descriptor is None:
+            raise LostProcessError("the spawner answered without the file worker's socket; drive again")
+        self._worker = socket.socket(fileno=descriptor)
+
+    def start_command(self, key: str, mark: str, arguments: list[bytes], directory: str, environment: dict[str, bytes], timeout: float | None) -> ProcessIdentity:
+        """Start a shim for a prepared key; the shim's identity. Raises StaleEpochError, LostProcessError."""
+        self._shims += 1
+        request = StartShim(self._epoch, key, mark, arguments, os.fsencode(directory), environment, timeout, self._shims)
+        return self._ask(request).identity
+
+    def _ask(self, request: Begin | StartShim) -> Forked:
+        self._send(self._spawner, request, "spawner")
+        self._wait_readable(self._spawner.fileno())
+        return self._check_forked(protocol.receive(self._spawner))
+
+    def _check_forked(self, answer: Message | None) -> Forked:
+        match answer:
+            case Forked():
+                return answer
+            case Stale():
+                raise StaleEpochError(answer.message)
+            case Failed():
+                raise LostProcessError(f"the spawner could not start a process: {answer.message}; drive again")
+            case _:
+                raise LostProcessError("the spawner ended without an answer; drive again")
+
+    def _send(self, connection: socket.socket, message: Message, who: str) -> None:
+        try:
+            protocol.send(connection, message)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise LostProcessError(f"the {who} is gone; drive again") from error
+
+    def wait_command(self, key: str, shim: ProcessIdentity) -> Exited:
+        """Wait for a command's exit record. Raises LostProcessError when its shim ends without one, StaleEpochError when superseded."""
+        steps.reach("command.wait")
+        with open_process(shim, self._host) as descriptor:
+            while descriptor is not None and not is_dead(descriptor):
+                self._wait_readable(descriptor)
+        self._ledger.refresh()
+        attempt = self._ledger.state.attempts.get(key)
+        if attempt is None or attempt.exit is None:
+            raise LostProcessError(f"the shim of {key} ended without an exit record; drive again: recovery decides what its command did")
+        return attempt.exit
+
+    def _wait_readable(self, descriptor: int) -> None:
+        """Wait until a descriptor is readable, asking the fence at least every FENCE_POLL_SECS (driver contract: within 1 s)."""
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        while not poll.poll(int(FENCE_POLL_SECS * 1000)):
+            self._check_fence()
+
+    def change_files(self, request: WorkerRequest) -> Done:
+        """Have the file worker carry out one prepared request. Raises StaleEpochError, LostProcessError."""
+        if self._worker is None:
+            raise LostProcessError("there is no file worker; drive again")
+        self._send(self._worker, request, "file worker")
+        self._wait_readable(self._worker.fileno())
+        match protocol.receive(self._worker):
+            case Done() as done:
+                return done
+            case Stale(message=message):
+                raise StaleEpochError(message)
+            case Failed(message=message):
+                raise MisuseError(message)
+            case _:
+                raise LostProcessError(f"the file worker ended during {request.key} without an answer; drive again")
+
+    def read_output(self, mark: str) -> bytes:
+        """The kept output of an exited attempt."""
+        with open(output_path(self._paths.directory, mark.rpartition("/")[2]), "rb") as file:
+            return file.read()
+
+    def forget_output(self, mark: str) -> None:
+        """Remove the output file of an attempt whose outcome is in the log."""
+        with contextlib.suppress(FileNotFoundError):
+            durable.unlink(output_path(self._paths.directory, mark.rpartition("/")[2]), "output")
+
+    def close(self) -> None:
+        """Let spawner and file worker end."""
+        self._spawner.close()
+        if self._worker is not None:
+            self._worker.close()
+
+
+def greet_shim(paths: SpacePaths, name: str, key: str, identity: ProcessIdentity, epoch: int) -> bool:
+    """The handshake of a claim: the shim lives, answers, and is the one the ledger names."""
+    descriptor = os.open(os.path.join(paths.directory, "sockets"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(HANDSHAKE_SECS)
+            connection.connect(f"/proc/self/fd/{descriptor}/{name}")
+            protocol.send(connection, Hello(epoch))
+            answer = protocol.receive(connection)
+    except (OSError, TimeoutError):
+        return False
+    finally:
+        os.close(descriptor)
+    return isinstance(answer, HelloAnswer) and answer.key == key and answer.identity == identity
+
+

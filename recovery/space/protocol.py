@@ -1,0 +1,173 @@
+"""What driver, spawner, shim and file worker say to each other: closed unions of messages, framed on Unix stream sockets.
+
+A frame is a u32 length and that many bytes of JSON. Every request carries the epoch of who asks. A peer that ends closes its socket: `receive`
+then returns None, and no message is ever half-read.
+"""
+
+import socket
+import struct
+from typing import Any
+
+import msgspec
+
+from eventlog.events import Exit
+from recovery.space.identity import ProcessIdentity
+
+
+class Begin(msgspec.Struct, frozen=True, tag="begin"):
+    """To the spawner: register under this mark, then serve."""
+
+    epoch: int
+    mark: str
+    ledger: str
+    directory: str
+
+
+class StartShim(msgspec.Struct, frozen=True, tag="start_shim"):
+    """To the spawner: fork a shim for a prepared key. `ordinal` counts the shims of this epoch (it names the role in steps)."""
+
+    epoch: int
+    key: str
+    mark: str
+    arguments: list[bytes]
+    directory: bytes
+    environment: dict[str, bytes]
+    timeout_secs: float | None
+    ordinal: int
+
+
+class StartWorker(msgspec.Struct, frozen=True, tag="start_worker"):
+    """To the spawner: fork the file worker; its socket comes back with the answer."""
+
+    epoch: int
+    mark: str
+    root: str
+    space_id: str
+
+
+class Forked(msgspec.Struct, frozen=True, tag="forked"):
+    """From the spawner: the process it forked, or itself in answer to Begin."""
+
+    identity: ProcessIdentity
+
+
+class Stale(msgspec.Struct, frozen=True, tag="stale"):
+    """The asker's epoch is below the floor."""
+
+    message: str
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """The request could not be carried out; nothing was started."""
+
+    message: str
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """To a shim: do you live, and whose are you (the handshake of a claim)."""
+
+    epoch: int
+
+
+class HelloAnswer(msgspec.Struct, frozen=True, tag="hello_answer"):
+    """From a shim."""
+
+    key: str
+    identity: ProcessIdentity
+
+
+class PrepareSide(msgspec.Struct, frozen=True, tag="prepare_side"):
+    """To the file worker: side directory, and the root's identity when it has none."""
+
+    epoch: int
+    key: str
+    root_id: str
+
+
+class WriteFile(msgspec.Struct, frozen=True, tag="write_file"):
+    """To the file worker: the write tool."""
+
+    epoch: int
+    key: str
+    path: bytes
+    content: bytes
+    mode: int | None
+
+
+class EditFile(msgspec.Struct, frozen=True, tag="edit_file"):
+    """To the file worker: the edit tool."""
+
+    epoch: int
+    key: str
+    path: bytes
+    old: bytes
+    new: bytes
+
+
+class ApplyPlan(msgspec.Struct, frozen=True, tag="apply_plan"):
+    """To the file worker: carry out a restore plan (`plan` is its JSON), with contents laid ready in `contents`."""
+
+    epoch: int
+    key: str
+    plan: bytes
+    quarantine: str
+    contents: str
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """From the file worker: the request's exit, as its ledger record has it."""
+
+    exit: Exit
+    message: str
+    detail: dict[str, Any]
+
+
+WorkerRequest = PrepareSide | WriteFile | EditFile | ApplyPlan
+Message = (
+    Begin | StartShim | StartWorker | Forked | Stale | Failed | Hello | HelloAnswer | PrepareSide | WriteFile | EditFile | ApplyPlan | Done
+)
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
+
+
+def send(connection: socket.socket, message: Message, descriptors: list[int] | None = None) -> None:
+    """Send one message, with open descriptors when given. BrokenPipeError when the peer is gone."""
+    body = _encoder.encode(message)
+    header = struct.pack(">I", len(body))
+    if descriptors:
+        socket.send_fds(connection, [header], descriptors)
+    else:
+        connection.sendall(header)
+    connection.sendall(body)
+
+
+def receive(connection: socket.socket) -> Message | None:
+    """The next message, or None when the peer is gone (also in the middle of one)."""
+    header = _receive_exactly(connection, 4)
+    body = _receive_exactly(connection, struct.unpack(">I", header)[0]) if header else b""
+    return _decoder.decode(body) if body else None
+
+
+def receive_with_descriptor(connection: socket.socket) -> tuple[Message | None, int | None]:
+    """`receive`, and the descriptor that came along."""
+    try:
+        header, descriptors, _, _ = socket.recv_fds(connection, 4, 1)
+    except ConnectionResetError:
+        return None, None
+    header += _receive_exactly(connection, 4 - len(header)) if 0 < len(header) < 4 else b""
+    body = _receive_exactly(connection, struct.unpack(">I", header)[0]) if len(header) == 4 else b""
+    return (_decoder.decode(body) if body else None), (descriptors[0] if descriptors else None)
+
+
+def _receive_exactly(connection: socket.socket, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        try:
+            part = connection.recv(min(size - len(parts), 1 << 20))
+        except ConnectionResetError:
+            return b""
+        if not part:
+            return b""
+        parts += part
+    return bytes(parts)

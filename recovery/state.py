@@ -1,0 +1,187 @@
+"""What a session's log says, folded event by event. Pure; nobody caches beside it.
+
+Invariants: an open call is the last one; at most one obligation is open; an attempt that was restored or voided is never adopted.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from eventlog import events
+from eventlog.errors import CorruptError
+from eventlog.image import Entry, fold_changes
+from eventlog.reader import StoredEvent
+from recovery.labels import Label
+from recovery.script import decode_bytes
+from recovery.workspace.values import Untracked
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptState:
+    """One attempt, and what the log says became of it without an outcome."""
+
+    number: int
+    seq: int
+    key: str
+    is_restored: bool = False
+    is_void: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallState:
+    """One call and its attempts, in order."""
+
+    number: int
+    script_index: int | None
+    tool: str
+    policy: str
+    input: dict[str, Any]
+    attempts: tuple[AttemptState, ...]
+    ended: events.Ended | None = None
+    root: str = ""
+
+    @property
+    def last(self) -> AttemptState:
+        """The newest attempt."""
+        return self.attempts[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Obligation:
+    """A restore that the log says has begun and not ended (R1)."""
+
+    seq: int
+    label: str
+    call: int | None
+    attempt: int | None
+    target_seq: int
+    target_root: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """The fold. `image_seq` is the newest event that changed the image, `image_boot` the boot under which it was written."""
+
+    opened: events.SessionOpened
+    head_seq: int
+    head_hash: str
+    floor: int
+    boot_id: str
+    image: dict[bytes, Entry] = field(repr=False)
+    image_seq: int
+    image_boot: str
+    root: str
+    untracked: tuple[Untracked, ...]
+    calls: tuple[CallState, ...] = ()
+    obligation: Obligation | None = None
+    is_restored_this_epoch: bool = False
+    synced_root: str = ""
+    is_finished: bool = False
+    has_driver: bool = False
+
+    @property
+    def open_call(self) -> CallState | None:
+        """The call without an end, or None."""
+        return self.calls[-1] if self.calls and self.calls[-1].ended is None else None
+
+
+def fold_stream(stored: list[StoredEvent], where: str) -> SessionState:
+    """Fold a whole stream. Raises CorruptError for a history no driver of this project writes."""
+    if not stored or not isinstance(stored[0].event, events.SessionOpened):
+        raise CorruptError(f"{where}: the session does not begin with session_opened")
+    first = stored[0]
+    opened = stored[0].event
+    image = fold_changes({}, first.changes)
+    untracked = read_untracked(opened.untracked)
+    state = SessionState(opened, 1, first.hash.hex(), 0, "", image, 1, "", opened.root, untracked)
+    for event in stored[1:]:
+        state = fold_event(state, event, where)
+    return state
+
+
+def read_untracked(listed: list[events.Untracked]) -> tuple[Untracked, ...]:
+    """The untracked nodes of an event, paths as bytes."""
+    return tuple(Untracked(decode_bytes(node.path, "untracked"), node.kind) for node in listed)
+
+
+def fold_event(state: SessionState, stored: StoredEvent, where: str) -> SessionState:
+    """The state after one more event."""
+    place = f"{where} seq {stored.seq}"
+    state = replace(state, head_seq=stored.seq, head_hash=stored.hash.hex())
+    if stored.changes:
+        image = fold_changes(state.image, stored.changes)
+        state = replace(state, image=image, image_seq=stored.seq, image_boot=state.boot_id)
+    match stored.event:
+        case events.SessionOpened():
+            raise CorruptError(f"{place}: a second session_opened")
+        case events.DriverStarted() as event:
+            return replace(state, floor=stored.epoch, boot_id=event.identity.boot_id, is_restored_this_epoch=False, has_driver=True)
+        case events.WorkspaceObserved() as event:
+            return replace(state, root=event.root, untracked=read_untracked(event.untracked))
+        case events.AttemptStarted() as event:
+            return _fold_attempt(state, event, stored.seq, place)
+        case events.CallSettled() as event:
+            return _fold_settled(state, event, place)
+        case events.RecoveryDecided() as event:
+            return _fold_decided(state, event, stored.seq, place)
+        case events.RestoreFinished() as event:
+            return _fold_restored(state, event, place)
+        case events.Synced() as event:
+            return replace(state, synced_root=event.root)
+        case events.SessionFinished():
+            return replace(state, is_finished=True)
+        case events.Quarantined() | events.Noted():
+            return state
+
+
+def _fold_attempt(state: SessionState, event: events.AttemptStarted, seq: int, place: str) -> SessionState:
+    attempt = AttemptState(event.attempt, seq, event.key)
+    open_call = state.open_call
+    if open_call is None:
+        if event.call != len(state.calls) + 1 or event.attempt != 1:
+            raise CorruptError(f"{place}: call {event.call} attempt {event.attempt} begins where call {len(state.calls) + 1} attempt 1 belongs")
+        call = CallState(event.call, event.script_index, event.tool, event.policy, event.input, (attempt,))
+        return replace(state, calls=(*state.calls, call))
+    if event.call != open_call.number or event.attempt != open_call.last.number + 1:
+        raise CorruptError(f"{place}: call {event.call} attempt {event.attempt} begins while call {open_call.number} attempt {open_call.last.number} is open")
+    return _replace_call(state, replace(open_call, attempts=(*open_call.attempts, attempt)))
+
+
+def _replace_call(state: SessionState, call: CallState) -> SessionState:
+    return replace(state, calls=(*state.calls[:-1], call))
+
+
+def _fold_settled(state: SessionState, event: events.CallSettled, place: str) -> SessionState:
+    call = state.open_call
+    if call is None or call.number != event.call or call.last.number != event.attempt:
+        raise CorruptError(f"{place}: call {event.call} attempt {event.attempt} is settled and is not open")
+    state = _replace_call(state, replace(call, ended=event.ended, root=event.root))
+    return replace(state, root=event.root, untracked=read_untracked(event.untracked))
+
+
+def _fold_decided(state: SessionState, event: events.RecoveryDecided, seq: int, place: str) -> SessionState:
+    if event.label == Label.VOID_AND_RUN:
+        return _change_attempt(state, event.call, event.attempt, place, "void")
+    if not event.obligation:
+        return state
+    if state.obligation is not None or event.target_seq is None or event.target_root is None:
+        raise CorruptError(f"{place}: an obligation without a target, or beside another")
+    obligation = Obligation(seq, event.label, event.call, event.attempt, event.target_seq, event.target_root)
+    return replace(state, obligation=obligation)
+
+
+def _fold_restored(state: SessionState, event: events.RestoreFinished, place: str) -> SessionState:
+    obligation = state.obligation
+    if obligation is None or obligation.seq != event.decision_seq:
+        raise CorruptError(f"{place}: restore_finished for decision {event.decision_seq}, which is not open")
+    state = replace(state, obligation=None, is_restored_this_epoch=True)
+    if obligation.call is None:
+        return state
+    return _change_attempt(state, obligation.call, obligation.attempt, place, "restored")
+
+
+def _change_attempt(state: SessionState, call: int | None, attempt: int | None, place: str, became: Literal["restored", "void"]) -> SessionState:
+    open_call = state.open_call
+    if open_call is None or open_call.number != call or open_call.last.number != attempt:
+        raise CorruptError(f"{place}: decides on call {call} attempt {attempt}, which is not open")
+    last = replace(open_call.last, is_restored=True) if became == "restored" else replace(open_call.last, is_void=True)
+    return _replace_call(state, replace(open_call, attempts=(*open_call.attempts[:-1], last)))

@@ -1,0 +1,115 @@
+"""Taking a session over, steps 2 and 3 of rule T: fates in one ledger transaction, then the condemned are killed and proved dead.
+
+Step 1 (the log's floor) is Journal.raise_floor; step 4 (gather) may begin only when `take_over` has returned. Ordering: the floor of the ledger is raised and
+every attempt without an exit record gets its fate in one record, so that an exit can only stand before it (clean) or after it (cut).
+"""
+
+from eventlog import steps
+from eventlog.errors import EpochTakenError, StaleEpochError
+from eventlog.ports import Clock, Host
+from recovery.space.identity import is_alive
+from recovery.space.ledger import Ledger
+from recovery.space.local import SpacePaths, greet_shim
+from recovery.space.marks import kill_mark
+from recovery.space.records import Advance, Attempt, Condemn, Fate, Helper, LedgerState, ProvedDead
+from recovery.state import SessionState
+
+
+def take_over(ledger: Ledger, state: SessionState, log_id: str, epoch: int, paths: SpacePaths, clock: Clock, host: Host) -> None:
+    """Advance the ledger to `epoch`, give fates, kill what is condemned. Raises StaleEpochError, EpochTakenError, FenceIncompleteError."""
+    _give_fates(ledger, state, log_id, epoch, host)
+    _greet_claimed(ledger, epoch, paths)
+    _kill_condemned(ledger, epoch, clock, host)
+    steps.reach("takeover.killed")
+
+
+def _give_fates(ledger: Ledger, state: SessionState, log_id: str, epoch: int, host: Host) -> None:
+    steps.reach("ledger.advance.before")
+    with ledger.transaction() as transaction:
+        if epoch < transaction.state.floor:
+            raise StaleEpochError(f"{ledger.name}: epoch {epoch} is below the ledger's floor {transaction.state.floor}; a newer driver has the space")
+        if epoch == transaction.state.floor:
+            raise EpochTakenError(f"{ledger.name}: epoch {epoch} is held by another driver; start again under epoch {epoch + 1}")
+        fates = choose_fates(transaction.state, state, {key for key, attempt in transaction.state.attempts.items() if _lives(attempt, host)})
+        helpers = sorted(transaction.state.helpers)
+        transaction.append(Advance(epoch, log_id, state.head_seq, state.head_hash, fates, helpers))
+
+
+def _lives(attempt: Attempt, host: Host) -> bool:
+    return attempt.start is not None and attempt.start.identity.pid_namespace == host.pid_namespace() and is_alive(attempt.start.identity, host)
+
+
+def choose_fates(ledger: LedgerState, state: SessionState, alive: set[str]) -> dict[str, Fate]:
+    """The fate of every attempt without an exit record (T2). Pure; `alive` are the keys whose shim lives by identity."""
+    claimable = _claimable_key(state)
+    fates: dict[str, Fate] = {}
+    for key, attempt in ledger.attempts.items():
+        if not attempt.is_open:
+            continue
+        is_claimed = key == claimable and attempt.prepared.kind == "command" and attempt.start is not None and attempt.fate != "condemned" and key in alive
+        fates[key] = "claimed" if is_claimed else "condemned"
+    return fates
+
+
+def _claimable_key(state: SessionState) -> str | None:
+    """The key of the open call's newest attempt, unless a restore decision or a void stands over it."""
+    call = state.open_call
+    if call is None or state.obligation is not None or call.last.is_restored or call.last.is_void:
+        return None
+    return call.last.key
+
+
+def claimed_keys(ledger: LedgerState) -> list[str]:
+    """Keys that this epoch claimed and that have no exit yet."""
+    return [key for key, attempt in ledger.attempts.items() if attempt.is_open and attempt.fate == "claimed"]
+
+
+def _greet_claimed(ledger: Ledger, epoch: int, paths: SpacePaths) -> None:
+    """A claim whose shim fails the handshake becomes a condemnation (T2), unless its exit was recorded meanwhile."""
+    for key in claimed_keys(ledger.state):
+        start = ledger.state.attempts[key].start
+        if start is not None and greet_shim(paths, start.socket, key, start.identity, epoch):
+            continue
+        with ledger.transaction() as transaction:
+            transaction.check_floor(epoch)
+            if transaction.state.attempts[key].is_open:
+                transaction.append(Condemn(epoch, [key]))
+
+
+def _kill_condemned(ledger: Ledger, epoch: int, clock: Clock, host: Host) -> None:
+    ledger.refresh()
+    state = ledger.state
+    condemned = {key: attempt for key, attempt in state.attempts.items() if attempt.fate == "condemned" and not attempt.is_proved_dead}
+    helpers = {mark: helper for mark, helper in state.helpers.items() if helper.condemned}
+    if not condemned and not helpers:
+        return
+    spare = frozenset(_shim_pid(state.attempts[key]) for key in claimed_keys(state))
+    by_cgroup = any(mark.startswith("cgroup:") for mark in helpers)
+    # With cgroups the spawner dies first: then no fork of it can still join an attempt's leaf. With the environment mark the shims die first,
+    # while they live as subreapers; a fork of the spawner that is not registered yet is stopped by the floor.
+    if by_cgroup:
+        _kill_helpers(helpers, clock, host, spare)
+        _kill_attempts(condemned, clock, host)
+    else:
+        _kill_attempts(condemned, clock, host)
+        _kill_helpers(helpers, clock, host, spare)
+    steps.reach("ledger.proved_dead.before")
+    with ledger.transaction() as transaction:
+        transaction.check_floor(epoch)
+        transaction.append(ProvedDead(epoch, sorted(condemned), sorted(helpers)))
+
+
+def _shim_pid(attempt: Attempt) -> int:
+    return attempt.start.identity.pid if attempt.start is not None else 0
+
+
+def _kill_helpers(helpers: dict[str, Helper], clock: Clock, host: Host, spare: frozenset[int]) -> None:
+    for mark, helper in sorted(helpers.items()):
+        kill_mark(mark, helper.registered.identity, host, clock, has_command=False, spare=spare)
+
+
+def _kill_attempts(condemned: dict[str, Attempt], clock: Clock, host: Host) -> None:
+    for _, attempt in sorted(condemned.items()):
+        if attempt.prepared.kind == "command":
+            owner = attempt.start.identity if attempt.start is not None else None
+            kill_mark(attempt.prepared.mark, owner, host, clock, has_command=owner is not None and attempt.exit is None)

@@ -1,0 +1,29 @@
+"""What each decision means, for people. The same sentences stand in recovery/README (a test compares them)."""
+
+from recovery.labels import Label
+
+WORDS: dict[Label, str] = {
+    Label.COMPLETE_RESTORE: "a restore was begun and not ended; it is carried out to its end before anything else",
+    Label.COMPLETE_REBUILD: "a restore was begun and the workspace root is gone or another; needs a person in this version",
+    Label.COMPLETE_WITHOUT_LEDGER: "a restore was begun and the ledger is not sound; needs a person in this version",
+    Label.LEDGER_LOST: "the ledger is missing, so nothing of what it knew is known; needs a person in this version",
+    Label.LEDGER_EXCHANGED: "the ledger is not the one this session began with; needs a person in this version",
+    Label.LEDGER_DAMAGED: "the ledger is damaged; needs a person in this version",
+    Label.LOG_BEHIND_ADOPT: "the log lost its tail, one call with a clean exit; needs a person in this version",
+    Label.LOG_BEHIND_RESTORE: "the log lost its tail; needs a person in this version",
+    Label.ROOT_LOST: "the workspace root is missing, or an empty directory is in its place; needs a person in this version",
+    Label.ROOT_REPLACED: "another directory with content is where the workspace was; needs a person",
+    Label.RERUN_RESTORED: "the call was cut, the workspace is restored, and its policy allows another attempt: it runs again",
+    Label.INTERRUPT_RESTORED: "the call was cut and the workspace is restored; its policy does not allow another attempt: it ends interrupted",
+    Label.RUN_VOIDED: "the attempt was declared void because it never started: the call runs",
+    Label.ADOPT_EXIT: "the command ended by itself and its exit stands in the ledger: the outcome is recorded, nothing runs again",
+    Label.REATTACH: "the command still runs under its shim: this driver waits for its end",
+    Label.VOID_AND_RUN: "the attempt provably never started: it is voided and the call runs",
+    Label.RESTORE_AND_RERUN: "what the call did is not known whole: the workspace is restored to the image before it, then it runs again",
+    Label.RESTORE_AND_INTERRUPT: "what the call did is not known whole: the workspace is restored to the image before it, and the call ends interrupted",
+    Label.ASK: "what the call did is not known, and its policy is to ask a person",
+    Label.SETTLED: "nothing to recover",
+    Label.RESTORE_UNSYNCED_HEAD: "the machine was restarted and the newest image was not known to be on disk: every difference is restored",
+    Label.OUTSIDE_DELETION: "most of the workspace is gone outside any call: a person says whether that was meant",
+    Label.RECORD_OUTSIDE: "the workspace was changed outside any call: the change is recorded",
+}

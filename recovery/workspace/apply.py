@@ -1,0 +1,243 @@
+"""Carrying out a restore plan. Runs only in the file worker, after every older process is proved dead (I7).
+
+Ordering invariants, each against a crash between its two halves: staging is emptied and the room needed is there before the first
+move; a victim is in quarantine before anything takes its name; a file is complete and synced in staging before it gets its name; a
+directory gets its mode and time after all below it; the whole file system is synced before this returns. Nothing is followed,
+overwritten or unlinked in the workspace. Killed anywhere, a new scan, plan and apply reach the same end (actions.py says why for
+each action).
+"""
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from blake3 import blake3
+
+from eventlog import durable, steps
+from eventlog.errors import CorruptError, FullError, RestoreIncompleteError
+from eventlog.image import name_of, parent_of
+from eventlog.show import show_path
+from recovery.workspace.actions import (
+    Action,
+    Displace,
+    FinishDirectory,
+    LinkFile,
+    MakeDirectory,
+    PlaceFile,
+    PlaceLink,
+    PlacePipe,
+    RestorePlan,
+    SetAttributes,
+)
+from recovery.workspace.attributes import loosen_directory, open_node, set_attributes, set_link_time
+from recovery.workspace.beneath import OPEN_FILE, Beneath
+from recovery.workspace.observe import read_chunks
+from recovery.workspace.quarantine import Round, open_round
+from recovery.workspace.staging import Staging, clear_staging
+
+_STAGED_MODE = 0o600
+_MADE_MODE = 0o700
+_HOLE_BYTES = 1 << 16
+_ZEROS = bytes(1 << 20)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What one round did: paths restored, moves into quarantine, and the number of the round."""
+
+    restored: int
+    displaced: int
+    round: int
+
+
+def apply_plan(
+    plan: RestorePlan, *, root: str, side: str, quarantine_directory: str, content_directory: str, step: str = "restore"
+) -> Applied:
+    """Carry out `plan` on the tree at `root`, once.
+
+    `side` is the absolute path of the side directory; `quarantine_directory` a name below its quarantine (`<log id>-<decision seq>`);
+    `content_directory` holds the content of every file of the plan under its hex content id. Steps are `<step>.displace.*`,
+    `<step>.place.*`, `<step>.link.*`, `<step>.mkdir.*`, `<step>.set.*`, `<step>.finish.*`, `<step>.clear.*` and `<step>.syncfs.*`.
+
+    Raises `FullError` before the first move when the room is too little (R4), or when it ran out; `CorruptError` when a content does
+    not hash to its name; `RestoreIncompleteError` naming the path for everything else that cannot be done. Then the tree is between
+    the two images: scan and plan again.
+    """
+    try:
+        clear_staging(side, f"{step}.clear")
+        _check_room(plan, side)
+        return _apply(plan, root, side, quarantine_directory, content_directory, step)
+    except OSError as error:
+        text = f"the restore could not use {show_path(os.fsencode(side))} or {show_path(os.fsencode(root))}: {error.strerror}"
+        raise RestoreIncompleteError(f"{text}. Remove the cause and try again") from error
+
+
+def _apply(plan: RestorePlan, root: str, side: str, quarantine_directory: str, content_directory: str, step: str) -> Applied:
+    with (
+        open_round(side, quarantine_directory) as quarantine,
+        Staging(side, f"{quarantine_directory}-{quarantine.number}", f"{step}.clear") as staging,
+        Beneath(root) as tree,
+    ):
+        worker = _Worker(tree, quarantine, staging, content_directory, step)
+        for action in plan.actions:
+            _perform(worker, action)
+        durable.sync_filesystem(tree.directory(b""), step)
+    return Applied(plan.restored, plan.displaced, quarantine.number)
+
+
+def _check_room(plan: RestorePlan, side: str) -> None:
+    room = os.statvfs(side)
+    free = room.f_bavail * room.f_frsize
+    if plan.needed_bytes > free:
+        raise FullError(
+            f"the restore needs {plan.needed_bytes} bytes and {free} are free beside the workspace; nothing was moved. "
+            "Free space and try again"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    """What the actions work with."""
+
+    tree: Beneath
+    quarantine: Round
+    staging: Staging
+    content_directory: str
+    step: str
+
+    def open_parent(self, path: bytes) -> int:
+        """The directory of `path`, with permission to change names in it."""
+        directory = self.tree.directory(parent_of(path))
+        loosen_directory(directory)
+        return directory
+
+
+def _perform(worker: _Worker, action: Action) -> None:
+    try:
+        _do(worker, action)
+    except OSError as error:
+        kind = type(action).__name__
+        text = f"the restore stopped at {show_path(action.path)} ({kind}): {error.strerror}; what was displaced is in quarantine"
+        if error.errno in _NO_ROOM:
+            raise FullError(f"{text}. Free space and try again") from error
+        raise RestoreIncompleteError(f"{text}. Remove the cause and try again") from error
+
+
+def _do(worker: _Worker, action: Action) -> None:
+    match action:
+        case Displace():
+            _displace(worker, action)
+        case MakeDirectory():
+            _make_directory(worker, action)
+        case PlaceFile():
+            _place_file(worker, action)
+        case PlaceLink():
+            _place(worker, action.path, lambda name, directory: _make_link(name, directory, action))
+        case PlacePipe():
+            _place(worker, action.path, lambda name, directory: _make_pipe(name, directory, action, worker.step))
+        case LinkFile():
+            _link_file(worker, action)
+        case SetAttributes():
+            _set_attributes(worker, action)
+        case FinishDirectory():
+            set_attributes(
+                worker.tree.directory(action.path), action.mode, action.xattrs, action.mtime_ns, f"{worker.step}.finish"
+            )
+
+
+def _displace(worker: _Worker, action: Displace) -> None:
+    worker.tree.forget(action.path)
+    worker.quarantine.take(action.path, action.kind, worker.open_parent(action.path), f"{worker.step}.displace")
+
+
+def _make_directory(worker: _Worker, action: MakeDirectory) -> None:
+    directory = worker.open_parent(action.path)
+    steps.reach(f"{worker.step}.mkdir.before")
+    os.mkdir(name_of(action.path), _MADE_MODE, dir_fd=directory)
+    steps.reach(f"{worker.step}.mkdir.after")
+
+
+def _place(worker: _Worker, path: bytes, make: Callable[[bytes, int], None]) -> None:
+    """Make a node in staging and give it its name, which must be free."""
+    staged = worker.staging.name_next()
+    make(staged, worker.staging.descriptor)
+    durable.move(
+        staged,
+        name_of(path),
+        f"{worker.step}.place",
+        source_dir=worker.staging.descriptor,
+        target_dir=worker.open_parent(path),
+    )
+
+
+def _make_link(name: bytes, directory: int, action: PlaceLink) -> None:
+    os.symlink(action.target, name, dir_fd=directory)
+    os.utime(name, ns=(action.mtime_ns, action.mtime_ns), dir_fd=directory, follow_symlinks=False)
+
+
+def _make_pipe(name: bytes, directory: int, action: PlacePipe, step: str) -> None:
+    os.mkfifo(name, _STAGED_MODE, dir_fd=directory)
+    with open_node(name, directory, "p") as descriptor:
+        set_attributes(descriptor, action.mode, None, action.mtime_ns, f"{step}.place")
+
+
+def _place_file(worker: _Worker, action: PlaceFile) -> None:
+    source = _open_content(worker.content_directory, action)
+    try:
+        _place(worker, action.path, lambda name, directory: _make_file(name, directory, source, action, f"{worker.step}.place"))
+    finally:
+        os.close(source)
+
+
+def _open_content(directory: str, action: PlaceFile) -> int:
+    try:
+        return os.open(os.path.join(directory, action.content.hex()), OPEN_FILE)
+    except FileNotFoundError as error:
+        raise CorruptError(f"the content {action.content.hex()} of {show_path(action.path)} is missing") from error
+
+
+def _make_file(name: bytes, directory: int, source: int, action: PlaceFile, step: str) -> None:
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _STAGED_MODE, dir_fd=directory)
+    try:
+        _copy_verified(source, descriptor, action, step)
+        set_attributes(descriptor, action.mode, action.xattrs, action.mtime_ns, step)
+        durable.sync_file(descriptor, step)
+    finally:
+        os.close(descriptor)
+
+
+def _copy_verified(source: int, target: int, action: PlaceFile, step: str) -> None:
+    """Copy all bytes, leaving holes where whole pieces are zeros, and compare them with their name."""
+    hasher = blake3()
+    size = 0
+    for chunk in read_chunks(source):
+        hasher.update(chunk)
+        size += len(chunk)
+        if len(chunk) >= _HOLE_BYTES and chunk == _ZEROS[: len(chunk)]:
+            os.lseek(target, len(chunk), os.SEEK_CUR)
+        else:
+            durable.write_all(target, chunk, step)
+    if hasher.digest() != action.content or size != action.size:
+        raise CorruptError(f"the content kept for {show_path(action.path)} does not hash to {action.content.hex()}; it was not placed")
+    os.ftruncate(target, size)
+
+
+def _link_file(worker: _Worker, action: LinkFile) -> None:
+    directory = worker.open_parent(action.path)
+    held = os.dup(directory)  # opening the other directory may close what is lent
+    try:
+        source_directory, source = worker.tree.parent(action.source)
+        durable.link(source, name_of(action.path), f"{worker.step}.link", source_dir=source_directory, target_dir=held)
+    finally:
+        os.close(held)
+
+
+def _set_attributes(worker: _Worker, action: SetAttributes) -> None:
+    directory, name = worker.tree.parent(action.path)
+    with open_node(name, directory, action.kind) as descriptor:
+        if action.kind == "l":
+            set_link_time(name, directory, action.mtime_ns, f"{worker.step}.set")
+        else:
+            set_attributes(descriptor, action.mode, action.xattrs, action.mtime_ns, f"{worker.step}.set")

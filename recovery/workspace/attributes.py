@@ -1,0 +1,100 @@
+"""Modes, `user.*` attributes and times, set through open descriptors, in the one order that leaves them exact.
+
+Attributes first (they need write permission, so the mode is loosened for them), then the mode (a later write would clear set-id
+bits), then the time. The umask never matters: modes are set, not asked for. Each function sets all of it outright, so doing it again
+is the same.
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from eventlog import steps
+from eventlog.image import decode_xattrs
+from eventlog.image_values import MODE_BITS
+from recovery.workspace.beneath import OPEN_NODE
+from recovery.workspace.kernel import kind_of, look_through
+from recovery.workspace.observe import ROOT_IDENTITY_XATTR, read_xattrs
+
+_OWNER_MAY_ALL = 0o700
+_OWNER_MAY_WRITE = 0o600
+
+
+def set_attributes(descriptor: int, mode: int, xattrs: bytes | None, mtime_ns: int, step: str) -> None:
+    """Give an open file, FIFO or directory (O_PATH will do) exactly these attributes, mode and time.
+
+    The attribute that is the root's identity is left alone. Passes `<step>.attributes.before` and `.after`. Raises `OSError`.
+    """
+    steps.reach(f"{step}.attributes.before")
+    path = f"/proc/self/fd/{descriptor}"
+    present = look_through(descriptor).mode & MODE_BITS
+    if _differs(path, xattrs):
+        if present & _OWNER_MAY_WRITE != _OWNER_MAY_WRITE:
+            present |= _OWNER_MAY_WRITE
+            os.chmod(path, present)
+        _set_xattrs(path, xattrs)
+    if present != mode:
+        os.chmod(path, mode)
+    os.utime(path, ns=(mtime_ns, mtime_ns))
+    steps.reach(f"{step}.attributes.after")
+
+
+def set_link_time(name: bytes, directory: int, mtime_ns: int, step: str) -> None:
+    """Give a symlink, not what it leads to, its time."""
+    steps.reach(f"{step}.attributes.before")
+    os.utime(name, ns=(mtime_ns, mtime_ns), dir_fd=directory, follow_symlinks=False)
+    steps.reach(f"{step}.attributes.after")
+
+
+@contextmanager
+def open_node(name: bytes, directory: int, kind: str) -> Iterator[int]:
+    """An O_PATH descriptor of the node `name`, not followed; `OSError` ESTALE when it is not of `kind` any more."""
+    descriptor = os.open(name, OPEN_NODE, dir_fd=directory)
+    try:
+        if kind_of(look_through(descriptor).mode) != kind:
+            raise OSError(errno.ESTALE, "it became another kind meanwhile")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def loosen_directory(descriptor: int) -> None:
+    """Let the owner work in an open directory whose mode forbids it. Its final mode is set when the work is done."""
+    if not os.access(f"/proc/self/fd/{descriptor}", os.W_OK | os.X_OK, effective_ids=True):
+        os.chmod(f"/proc/self/fd/{descriptor}", look_through(descriptor).mode & MODE_BITS | _OWNER_MAY_ALL)
+
+
+@contextmanager
+def loosened(name: bytes, directory: int) -> Iterator[None]:
+    """While inside, the owner may write in the directory `name`; afterwards it has its mode again, wherever it was moved to.
+
+    A directory can be moved to another parent only by who may write in it.
+    """
+    with open_node(name, directory, "d") as descriptor:
+        mode = look_through(descriptor).mode & MODE_BITS
+        loosen_directory(descriptor)
+        try:
+            yield
+        finally:
+            os.chmod(f"/proc/self/fd/{descriptor}", mode)
+
+
+def copy_xattrs(path: str, xattrs: bytes | None) -> None:
+    """Give what `path` leads to exactly the `user.*` attributes `xattrs`."""
+    if _differs(path, xattrs):
+        _set_xattrs(path, xattrs)
+
+
+def _differs(path: str, wanted: bytes | None) -> bool:
+    return read_xattrs(path, skip=ROOT_IDENTITY_XATTR) != wanted
+
+
+def _set_xattrs(path: str, wanted: bytes | None) -> None:
+    present = dict(decode_xattrs(read_xattrs(path, skip=ROOT_IDENTITY_XATTR)))
+    pairs = dict(decode_xattrs(wanted))
+    for name in present.keys() - pairs.keys():
+        os.removexattr(path, name)
+    for name, value in pairs.items():
+        if present.get(name) != value:
+            os.setxattr(path, name, value)

@@ -1,0 +1,200 @@
+"""From what the workspace holds and what it should hold to the plan of a restore. Pure: nothing is opened, nothing moved.
+
+Order, and why: victims first (a name must be free before something is placed there); directories, parents first; files, links, FIFOs;
+further names of hard-linked files, once their first is there; then attributes of what stayed; last the directories, deepest first,
+because a final mode may forbid work below it and work below it changes its time. What is already right is in no action: it keeps
+its inode and its times.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from eventlog.errors import RestoreIncompleteError
+from eventlog.image import Entry, Image, parent_of
+from eventlog.show import show_path
+from recovery.workspace.actions import (
+    Action,
+    Displace,
+    FinishDirectory,
+    LinkFile,
+    MakeDirectory,
+    PlaceFile,
+    PlaceLink,
+    PlacePipe,
+    RestorePlan,
+    SetAttributes,
+)
+from recovery.workspace.link_groups import choose_kept_files, group_key
+from recovery.workspace.values import MOUNT, OUTSIDE_LINK, Scan, Untracked
+
+
+def plan_restore(found: Scan, target: Image, target_untracked: Sequence[Untracked]) -> RestorePlan:
+    """The plan that makes the tree of `found` equal to `target`.
+
+    Sockets and devices that `target_untracked` does not list are victims too; those it lists and the tree has are left where they are.
+    Raises `RestoreIncompleteError` naming a mount point that is in the way, is not in `target_untracked`, or lies in a directory
+    that must move.
+    """
+    work = _Work(found, target, frozenset(target_untracked))
+    _displace(work)
+    _refuse_mounts(work)
+    _place(work)
+    _set_in_place(work)
+    _finish_directories(work)
+    return work.to_plan()
+
+
+@dataclass(slots=True)
+class _Work:
+    """The plan in the making. `gone`: paths of the tree that are displaced, themselves or with a directory above them.
+    `touched`: directories that get or lose a name."""
+
+    found: Scan
+    target: Image
+    target_untracked: frozenset[Untracked]
+    kept_files: frozenset[bytes] = frozenset()
+    outside: frozenset[bytes] = frozenset()
+    actions: list[Action] = field(default_factory=list)
+    gone: set[bytes] = field(default_factory=set)
+    made: set[bytes] = field(default_factory=set)
+    touched: set[bytes] = field(default_factory=set)
+
+    def to_plan(self) -> RestorePlan:
+        displaced = sum(isinstance(action, Displace) for action in self.actions)
+        needed = sum(action.size for action in self.actions if isinstance(action, PlaceFile))
+        return RestorePlan(tuple(self.actions), self._count_restored(), displaced, needed)
+
+    def _count_restored(self) -> int:
+        before = self.found.image
+        return sum(path in self.made or not before[path].has_identity_of(entry) for path, entry in self.target.items())
+
+
+def _displace(work: _Work) -> None:
+    found = work.found.image
+    work.outside = frozenset(one.path for one in work.found.untracked if one.kind == OUTSIDE_LINK)
+    work.kept_files = choose_kept_files(found, work.target, work.outside)
+    nodes = {one.path: one for one in work.found.untracked if one.kind not in (MOUNT, OUTSIDE_LINK)}
+    for path in sorted([*found, *nodes]):
+        if path and parent_of(path) in work.gone:
+            work.gone.add(path)
+        elif _must_move(work, path, nodes.get(path)):
+            work.gone.add(path)
+            work.touched.add(parent_of(path))
+            work.actions.append(Displace(path, nodes[path].kind if path in nodes else found[path].kind))
+
+
+def _must_move(work: _Work, path: bytes, node: Untracked | None) -> bool:
+    wanted = work.target.get(path)
+    if node is not None:
+        return wanted is not None or node not in work.target_untracked
+    entry = work.found.image[path]
+    if wanted is None or wanted.kind != entry.kind:
+        return True
+    if entry.kind == "f":
+        return path not in work.kept_files
+    return entry.kind == "l" and entry.target != wanted.target
+
+
+def _refuse_mounts(work: _Work) -> None:
+    needed = _directories_needed(work.target)
+    for one in work.found.untracked:
+        if one.kind != MOUNT:
+            continue
+        shown = show_path(one.path)
+        if one.path in needed or one not in work.target_untracked:
+            raise RestoreIncompleteError(f"a mount at {shown} is in the way of the restore; nothing was moved. Unmount it and try again")
+        if parent_of(one.path) in work.gone:
+            raise RestoreIncompleteError(
+                f"the mount at {shown} lies in a directory that must move; nothing was moved. Unmount it and try again"
+            )
+
+
+def _directories_needed(target: Image) -> set[bytes]:
+    return {*target, *(parent_of(path) for path in target)}
+
+
+def _place(work: _Work) -> None:
+    found = work.found.image
+    missing = [path for path in sorted(work.target) if path not in found or path in work.gone]
+    work.made.update(missing)
+    work.touched.update(parent_of(path) for path in missing)
+    by_kind: dict[str, list[bytes]] = {"d": [], "f": [], "l": [], "p": []}
+    for path in missing:
+        by_kind[work.target[path].kind].append(path)
+    work.actions += [MakeDirectory(path) for path in by_kind["d"]]
+    links = _place_files(work, by_kind["f"])
+    work.actions += [PlaceLink(path, work.target[path].target or b"", work.target[path].mtime_ns) for path in by_kind["l"]]
+    work.actions += [PlacePipe(path, work.target[path].mode, work.target[path].mtime_ns) for path in by_kind["p"]]
+    work.actions += links
+
+
+def _place_files(work: _Work, paths: Iterable[bytes]) -> list[LinkFile]:
+    """Places the files of `paths`, one per group; the rest is returned as further names."""
+    sources = {group_key(path, work.target[path]): path for path in sorted(work.kept_files, reverse=True)}
+    links: list[LinkFile] = []
+    for path in paths:
+        entry = work.target[path]
+        key = group_key(path, entry)
+        if key in sources:
+            links.append(LinkFile(path, sources[key]))
+            continue
+        sources[key] = path
+        work.actions.append(PlaceFile(path, entry.content or b"", entry.size, entry.mode, entry.mtime_ns, entry.xattrs))
+    return links
+
+
+def _set_in_place(work: _Work) -> None:
+    found = work.found.image
+    done: set[bytes] = set()
+    for path in sorted(found):
+        entry, wanted = found[path], work.target.get(path)
+        if wanted is None or path in work.gone or entry.kind == "d" or path in work.outside:
+            continue
+        key = group_key(path, entry)
+        if key in done or _attributes_of(entry) == _attributes_of(wanted):
+            continue
+        done.add(key)
+        work.actions.append(SetAttributes(path, wanted.kind, wanted.mode, wanted.mtime_ns, wanted.xattrs))
+
+
+def _finish_directories(work: _Work) -> None:
+    for path in sorted(work.target, reverse=True):
+        wanted = work.target[path]
+        if wanted.kind != "d":
+            continue
+        entry = None if path in work.made else work.found.image[path]
+        if entry is None or path in work.touched or _attributes_of(entry) != _attributes_of(wanted):
+            work.actions.append(FinishDirectory(path, wanted.mode, wanted.mtime_ns, wanted.xattrs))
+
+
+def _attributes_of(entry: Entry) -> tuple[int, bytes | None, int]:
+    return entry.mode, entry.xattrs, entry.mtime_ns
+
+
+def describe(plan: RestorePlan) -> list[str]:
+    """One line per action, for people; names are escaped."""
+    return [_describe(action) for action in plan.actions]
+
+
+_KIND_WORDS = {"f": "file", "d": "directory", "l": "symlink", "p": "FIFO"}
+
+
+def _describe(action: Action) -> str:
+    shown = show_path(action.path)
+    match action:
+        case Displace(kind=kind):
+            return f"quarantine {_KIND_WORDS.get(kind, kind)} {shown}"
+        case MakeDirectory():
+            return f"make directory {shown}"
+        case PlaceFile(size=size, mode=mode):
+            return f"write file {shown} ({size} bytes, mode {mode:04o})"
+        case PlaceLink(target=target):
+            return f"make symlink {shown} -> {show_path(target)}"
+        case PlacePipe(mode=mode):
+            return f"make FIFO {shown} (mode {mode:04o})"
+        case LinkFile(source=source):
+            return f"hard link {shown} to {show_path(source)}"
+        case SetAttributes(mode=mode):
+            return f"set mode {mode:04o}, attributes and time of {shown}"
+        case FinishDirectory(mode=mode):
+            return f"set mode {mode:04o}, attributes and time of directory {shown}"

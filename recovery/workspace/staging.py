@@ -1,0 +1,90 @@
+"""Staging: the part of the side directory where new files are made complete before they get their name in the workspace.
+
+    <side>/staging/<unique>/<number>     files, links and FIFOs of one round of one restore
+    <side>/staging/<unique>              the one file of a write or edit
+
+Everything in it is the engine's own and may be removed by the next worker, once every older worker is dead (I7).
+"""
+
+import os
+from types import TracebackType
+
+from eventlog import durable
+from eventlog.errors import RestoreIncompleteError
+from eventlog.show import show_path
+from recovery.workspace.beneath import OPEN_DIRECTORY
+from recovery.workspace.kernel import kind_of, look_at
+
+STAGING = "staging"
+_PRIVATE = 0o700
+
+
+def open_staging(side: str) -> int:
+    """A descriptor of the staging directory, made if missing."""
+    path = os.path.join(side, STAGING)
+    try:
+        os.mkdir(path, _PRIVATE)
+    except FileExistsError:
+        pass  # made by an earlier worker; opened below without following a link
+    return os.open(path, OPEN_DIRECTORY)
+
+
+def clear_staging(side: str, step: str) -> None:
+    """Remove what killed workers left in staging, and nothing else.
+
+    Only the two shapes this module makes are removed; a directory deeper down is not the engine's: `RestoreIncompleteError`.
+    """
+    staging = open_staging(side)
+    try:
+        for name in _list_names(staging):
+            if kind_of(look_at(name, staging).mode) == "d":
+                _clear_directory(staging, name, step)
+            else:
+                durable.unlink(name, step, directory=staging)
+    finally:
+        os.close(staging)
+
+
+def _clear_directory(staging: int, name: bytes, step: str) -> None:
+    directory = os.open(name, OPEN_DIRECTORY, dir_fd=staging)
+    try:
+        for leftover in _list_names(directory):
+            if kind_of(look_at(leftover, directory).mode) == "d":
+                shown = show_path(name + b"/" + leftover)
+                raise RestoreIncompleteError(f"{shown} in the staging directory is not of this program; move it away and try again")
+            durable.unlink(leftover, step, directory=directory)
+    finally:
+        os.close(directory)
+    durable.remove_directory(name, step, directory=staging)
+
+
+def _list_names(descriptor: int) -> list[bytes]:
+    return sorted(os.fsencode(name) for name in os.listdir(descriptor))
+
+
+class Staging:
+    """One round's own directory in staging. A context manager: left without an error, the (then empty) directory is removed."""
+
+    def __init__(self, side: str, unique: str, step: str) -> None:
+        self._step = step
+        self._unique = os.fsencode(unique)
+        self._parent = open_staging(side)
+        os.mkdir(self._unique, _PRIVATE, dir_fd=self._parent)
+        self.descriptor = os.open(self._unique, OPEN_DIRECTORY, dir_fd=self._parent)
+        self._made = 0
+
+    def __enter__(self) -> "Staging":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        os.close(self.descriptor)
+        try:
+            if error is None:
+                durable.remove_directory(self._unique, self._step, directory=self._parent)
+        finally:
+            os.close(self._parent)
+
+    def name_next(self) -> bytes:
+        """A name not used before in this directory."""
+        self._made += 1
+        return b"%d" % self._made

@@ -1,0 +1,102 @@
+"""The file worker: the one process that changes workspace paths for the engine (S6).
+
+Every request is a ledger record with its own starting mark, made under the lock and refused below the floor, so that a worker of an old epoch
+that wakes up changes nothing. Its exit record proves nothing: only the log's call_settled or restore_finished does. It registers itself before it serves,
+and ends when its driver's socket closes.
+"""
+
+import os
+import signal
+import socket
+from typing import Any
+
+from eventlog import steps
+from eventlog.errors import CrashworthyError, StaleEpochError
+from eventlog.events import Exit
+from eventlog.ports import Clock, Host
+from recovery.space import protocol
+from recovery.space.identity import ProcessIdentity, identify_self
+from recovery.space.kernel import become_subreaper, name_process
+from recovery.space.ledger import Ledger, append_fenced
+from recovery.space.marks import join_mark
+from recovery.space.protocol import ApplyPlan, Done, EditFile, Failed, PrepareSide, Stale, StartWorker, WorkerRequest, WriteFile
+from recovery.space.records import Exited, Register, Start
+from recovery.workspace.actions import decode_plan
+from recovery.workspace.apply import apply_plan
+from recovery.workspace.side import prepare_side, read_root_identity, set_root_identity
+from recovery.workspace.tools import ToolResult, edit_file, write_file
+
+Effect = tuple[Exit, str, dict[str, Any]]
+
+
+def serve(request: StartWorker, connection: socket.socket, ledger: Ledger, clock: Clock, host: Host) -> None:
+    """Register, then carry out requests until the driver is gone. Runs in a process forked for it."""
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    join_mark(request.mark)
+    become_subreaper()
+    name_process("file worker")
+    steps.enter("worker", request.epoch)
+    identity = identify_self(host)
+    append_fenced(ledger, request.epoch, Register("worker", request.epoch, request.mark, identity))
+    _Worker(request, connection, ledger, identity, host).run()
+
+
+class _Worker:
+    def __init__(self, request: StartWorker, connection: socket.socket, ledger: Ledger, identity: ProcessIdentity, host: Host) -> None:
+        self._root = request.root
+        self._space_id = request.space_id
+        self._connection = connection
+        self._ledger = ledger
+        self._identity = identity
+        self._host = host
+        self._side = ""
+
+    def run(self) -> None:
+        while (request := protocol.receive(self._connection)) is not None:
+            match request:
+                case PrepareSide() | WriteFile() | EditFile() | ApplyPlan():
+                    protocol.send(self._connection, self._answer(request))
+                case _:
+                    protocol.send(self._connection, Failed(f"the file worker does not know {type(request).__name__}"))
+
+    def _answer(self, request: WorkerRequest) -> Done | Stale | Failed:
+        try:
+            append_fenced(self._ledger, request.epoch, Start(request.key, self._identity, ""))
+            exit_, message, detail = self._carry_out(request)
+        except StaleEpochError as error:
+            return Stale(str(error))
+        except (CrashworthyError, OSError) as error:
+            # No exit record: the attempt stays unknown, and recovery restores whatever it had begun.
+            return Failed(str(error))
+        steps.reach("ledger.exit.before")
+        with self._ledger.transaction() as transaction:
+            transaction.append(Exited(request.key, exit_, self._host.boot_id(), message=message, detail=detail))
+        return Done(exit_, message, detail)
+
+    def _carry_out(self, request: WorkerRequest) -> Effect:
+        match request:
+            case PrepareSide():
+                return self._prepare_side(request)
+            case WriteFile():
+                return _tool(write_file(self._root, request.path, request.content, request.mode, self._side, "file"))
+            case EditFile():
+                return _tool(edit_file(self._root, request.path, request.old, request.new, self._side, "file"))
+            case ApplyPlan():
+                return self._apply(request)
+
+    def _prepare_side(self, request: PrepareSide) -> Effect:
+        side = prepare_side(self._root, self._space_id)
+        self._side = side.path
+        if read_root_identity(self._root).id is None:
+            set_root_identity(self._root, request.root_id)
+        return Exit("exited", code=0), "", {"side": side.path, "inside": side.inside}
+
+    def _apply(self, request: ApplyPlan) -> Effect:
+        plan = decode_plan(request.plan)
+        applied = apply_plan(plan, root=self._root, side=self._side, quarantine_directory=request.quarantine, content_directory=request.contents)
+        return Exit("exited", code=0), "", {"restored": applied.restored, "displaced": applied.displaced, "round": applied.round}
+
+
+def _tool(result: ToolResult) -> Effect:
+    return Exit("exited", code=0 if result.ok else 1), result.message, {"broke_link": result.broke_link}

@@ -1,0 +1,113 @@
+"""Read a run directory (chaos/README.md has its fields). A run that was cut short is read as far as it goes and says so."""
+
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from chaos.results import RUN_FORMAT, TrialResult, Verdict
+
+Line = TypeVar("Line")
+
+
+class LoadError(Exception):
+    """It is no run directory, or not one that this version reads. One sentence for a person."""
+
+
+class RunConfig(msgspec.Struct, frozen=True):
+    """What of `config.json` reports use."""
+
+    format: int
+    seed: int
+    mode: str
+    command: str
+    program: str = "chaos"
+    arguments: dict[str, str] = {}
+    engine: str = ""
+
+
+class UnreachableStep(msgspec.Struct, frozen=True):
+    """A step that no trial aims at, and why."""
+
+    step: str
+    reason: str
+
+
+class ScenarioSteps(msgspec.Struct, frozen=True):
+    """One line of `steps.jsonl`."""
+
+    scenario: str
+    steps: tuple[str, ...]
+    unreachable: tuple[UnreachableStep, ...]
+    trials: int
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """What of `verdict.json` reports use."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One run. `judgement` is None when it was cut short; `seconds` runs from its first line of history to its last."""
+
+    path: str
+    config: RunConfig
+    scenarios: tuple[ScenarioSteps, ...]
+    results: tuple[TrialResult, ...]
+    judgement: Judgement | None
+    seconds: float
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+class _Moment(msgspec.Struct):
+    at_ms: int
+
+
+def load_run(directory: Path) -> Run:
+    """The run in `directory`. Raises LoadError."""
+    file = directory / "config.json"
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        trouble = f"{file.name}: {error.strerror}"
+        raise LoadError(f"{directory}: is no run directory ({trouble}); give the directory that chaos printed") from error
+    version = _decode(text, _Format, file).format
+    if version > RUN_FORMAT:
+        raise LoadError(f"{directory}: has run format {version}, this version reads up to {RUN_FORMAT}; use the version that wrote it")
+    moments = _read_lines(directory / "history.jsonl", _Moment)
+    return Run(
+        path=str(directory),
+        config=_decode(text, RunConfig, file),
+        scenarios=tuple(_read_lines(directory / "steps.jsonl", ScenarioSteps)),
+        results=tuple(_read_lines(directory / "results.jsonl", TrialResult)),
+        judgement=_read_judgement(directory / "verdict.json"),
+        seconds=moments[-1].at_ms / 1000 if moments else 0.0,
+    )
+
+
+def _read_judgement(file: Path) -> Judgement | None:
+    try:
+        return _decode(file.read_bytes(), Judgement, file)
+    except FileNotFoundError:
+        return None
+
+
+def _read_lines(file: Path, kind: type[Line]) -> list[Line]:
+    """The whole lines of a file; none when it is not there. A last line without its end was cut by a crash and is left out."""
+    try:
+        lines = file.read_bytes().split(b"\n")[:-1]
+    except FileNotFoundError:
+        return []
+    return [_decode(line, kind, file, number) for number, line in enumerate(lines, 1)]
+
+
+def _decode(text: bytes, kind: type[Line], file: Path, line: int = 0) -> Line:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.DecodeError as error:
+        raise LoadError(f"{file}{f' line {line}' if line else ''}: is damaged: {error}; run the campaign again") from error

@@ -1,0 +1,140 @@
+"""A zygote that runs nothing: it answers as its script says. In process, or (run as a file) over the real protocol.
+
+The script maps a step, or `clean` for the clean run, to what happens there: `pass` (the default), `fail`, `unfired` (claims a pass although its fault did not
+fire), `unjudged`, `error` (an answer of that kind), `die`, and for the process only `babble` (a line that is no answer) and `hang`.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from chaos.results import Alive, Fault, OracleVerdict, Recording, Trial, TrialResult, Verdict
+from chaos.scenario import Scenario
+from chaos.zygote_client import ZygoteError, ZygoteLostError
+from recovery.script import BashCall
+
+STEPS = (
+    "driver@1:start:1",
+    "driver@1:intent.commit.before:1",
+    "spawner@1:start:1",
+    "shim.1@1:start:1",
+    "driver@1:outcome.commit.before:1",
+    "driver@1:intent.commit.before:2",
+    "worker@1:start:1",
+)
+
+
+def make_scenario(name: str = "small", **changes: Any) -> Scenario:
+    """A scenario of one call."""
+    values: dict[str, Any] = {
+        "name": name,
+        "about": "",
+        "on_interrupted": "reissue",
+        "seed": (),
+        "calls": (BashCall(b"true"),),
+        "witnessed": (),
+        "ready": "",
+        "gate": "",
+        "compare_output": False,
+        "plan": (),
+    }
+    return Scenario(**values | changes)
+
+
+class FakeZygote:
+    """Answers at once. Leaves a file in each directory it is given, as a trial does."""
+
+    def __init__(self, script: Mapping[str, str], steps: Sequence[str] = STEPS) -> None:
+        self._script = script
+        self._steps = tuple(steps)
+        self._lost = False
+
+    def record(self, scenario: Scenario, directory: Path) -> Recording:
+        result = self._act(Trial(0, scenario.name, ()), "clean", directory)
+        return Recording(scenario.name, self._steps, result)
+
+    def run(self, scenario: Scenario, trial: Trial, directory: Path, steps: Sequence[str]) -> TrialResult:
+        return self._act(trial, trial.plan[0].at, directory)
+
+    def close(self) -> None:
+        self._lost = True
+
+    def _act(self, trial: Trial, key: str, directory: Path) -> TrialResult:
+        if self._lost:
+            raise ZygoteLostError("zygote 0 is lost: it was closed")
+        assert list(directory.iterdir()) == []
+        (directory / "left").write_text("by a trial")
+        match self._script.get(key, "pass"):
+            case "error":
+                raise ZygoteError("the fake was told to err")
+            case "die":
+                self._lost = True
+                raise ZygoteLostError("zygote 0 is lost: it ended")
+            case "fail":
+                oracle = OracleVerdict("workspace", Verdict.FAIL, "differs", "a\nb", "11", "22", "session 3 call_settled")
+                return make_result(trial, Verdict.FAIL, oracles=(oracle,))
+            case "unfired":
+                return make_result(trial, Verdict.PASS, fired=False)
+            case "unjudged":
+                return make_result(trial, Verdict.PASS, oracles=())
+            case _:
+                return make_result(trial, Verdict.PASS)
+
+
+def make_result(
+    trial: Trial,
+    verdict: Verdict,
+    *,
+    fired: bool = True,
+    oracles: tuple[OracleVerdict, ...] = (OracleVerdict("workspace", Verdict.PASS),),
+    alive: tuple[Alive, ...] = (),
+    **more: Any,
+) -> TrialResult:
+    """The result of a trial whose faults all fired, or none."""
+    faults = tuple(Fault(action.at, action.do, True, fired, 7, 9, alive) for action in trial.plan)
+    values: dict[str, Any] = {"drivers": ((1, -9), (2, 0)), "labels": {"adopt": 1}, "restored": 0, "displaced": 0, "seconds": 0.01}
+    return TrialResult(trial, verdict, "as told", faults, oracles, **values | more)
+
+
+def fake_command(script: Mapping[str, str]) -> list[str]:
+    """The command of the fake as a process."""
+    boot = "import runpy, sys; sys.path[:] = sys.argv.pop().split(chr(10)); runpy.run_path(sys.argv.pop(), run_name='__main__')"
+    return [sys.executable, "-c", boot, json.dumps(dict(script)), __file__, "\n".join(sys.path)]
+
+
+def _serve(script: Mapping[str, str]) -> None:
+    """Speak the protocol until standard input ends."""
+    zygote = FakeZygote(script)
+    for line in sys.stdin.buffer:
+        request = msgspec.json.decode(line)
+        scenario, directory = make_scenario(request["scenario"]["name"]), Path(request["directory"])
+        trial = msgspec.convert(request["trial"], Trial) if request["op"] == "trial" else None
+        told = script.get(trial.plan[0].at if trial else "clean", "pass")
+        if told == "hang":
+            sys.stdin.buffer.read()
+            return
+        if told == "babble":
+            print("not an answer", flush=True)
+            continue
+        try:
+            answer: dict[str, Any] = (
+                {"result": zygote.run(scenario, trial, directory, request["steps"])}
+                if trial
+                else {"recording": zygote.record(scenario, directory)}
+            )
+        except ZygoteLostError:
+            print("last words", file=sys.stderr, flush=True)
+            os._exit(3)
+        except ZygoteError as error:
+            answer = {"error": str(error)}
+        sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    _serve(json.loads(sys.argv[1]))

@@ -1,0 +1,214 @@
+"""A campaign over fake zygotes: what it runs, how it judges, what it leaves, and what it makes of trouble."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos.campaign import Campaign, CampaignResult, Limits, distrust, distrust_recording
+from chaos.launch import Silent, open_pool
+from chaos.plan import fault_of
+from chaos.pool import RESTARTS, AllLostError
+from chaos.results import Action, OracleVerdict, Recording, Trial, TrialResult, Verdict
+from chaos.rundir import KEPT, Config, RunDirectory
+from chaos.zygote_client import ProcessZygote, Zygote
+from eventlog.errors import MisuseError
+from tests.chaos.fakes import STEPS, FakeZygote, fake_command, make_result, make_scenario
+
+ALL = len(STEPS) + 3
+CONFIG = Config(0, "ci", "chaos", 1, 0, ())
+
+
+class Ticks:
+    """A clock that moves one second at each look."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+class Bench:
+    """A campaign in a directory of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.area = home / "area"
+        self.area.mkdir()
+        self.out = home / "run"
+
+    def run(self, script: Mapping[str, str], limits: Limits = Limits(), seed: int = 1, jobs: int = 1, **more: Any) -> CampaignResult:
+        return self.start(lambda slot: FakeZygote(script), limits, seed, jobs, **more)
+
+    def start(
+        self, start: Callable[[int], Zygote], limits: Limits = Limits(), seed: int = 1, jobs: int = 1, scenarios: Any = None
+    ) -> CampaignResult:
+        with RunDirectory(self.out, CONFIG, Ticks()) as run, open_pool(start, jobs) as pool:
+            return Campaign(pool, run, self.area, Silent(), Ticks()).run(scenarios or [make_scenario()], limits, seed)
+
+    def read(self, name: str) -> list[Any]:
+        return [json.loads(line) for line in (self.out / name).read_text().splitlines()]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.mark.parametrize("jobs", [1, 4])
+def test_a_campaign_runs_every_trial_once_and_passes(jobs: int, bench: Bench) -> None:
+    done = bench.run({}, jobs=jobs, scenarios=[make_scenario("one"), make_scenario("two")])
+    assert (done.verdict, done.reasons, done.left) == (Verdict.PASS, (), 0)
+    assert sorted(one.trial.number for one in done.results if one.trial.plan) == list(range(1, 2 * ALL + 1))
+    assert list(bench.area.iterdir()) == []
+
+
+def test_the_run_directory_holds_every_operation(bench: Bench) -> None:
+    bench.run({})
+    assert [line["scenario"] for line in bench.read("steps.jsonl")] == ["small"]
+    assert len(bench.read("results.jsonl")) == ALL + 1
+    whats = [line["what"] for line in bench.read("history.jsonl")]
+    for what, count in {
+        "trial started": ALL + 1,
+        "trial ended": ALL + 1,
+        "fault armed": ALL,
+        "fault reached": ALL,
+        "fault fired": ALL,
+    }.items():
+        assert whats.count(what) == count
+    assert whats[:2] == ["trial started", "trial ended"]
+
+
+def test_a_failed_trial_is_a_failed_campaign_and_is_kept(bench: Bench) -> None:
+    done = bench.run({STEPS[0]: "fail"})
+    assert done.verdict is Verdict.FAIL
+    failed = next(one for one in done.results if one.verdict is Verdict.FAIL)
+    assert (Path(failed.kept) / "left").read_text() == "by a trial"
+
+
+def test_only_the_first_failures_are_kept(bench: Bench) -> None:
+    done = bench.run({step: "fail" for step in STEPS}, scenarios=[make_scenario(f"s{number}") for number in range(4)])
+    assert sum(bool(one.kept) for one in done.results) == KEPT
+
+
+@pytest.mark.parametrize("told", ["unfired", "unjudged", "error"])
+def test_a_pass_that_proves_nothing_is_unknown(told: str, bench: Bench) -> None:
+    done = bench.run({STEPS[0]: told})
+    assert done.verdict is Verdict.UNKNOWN
+    assert [one.trial.plan[0].at for one in done.results if one.verdict is Verdict.UNKNOWN] == [STEPS[0]]
+
+
+def test_a_step_that_was_not_killed_is_named(bench: Bench) -> None:
+    done = bench.run({STEPS[0]: "unfired"})
+    assert done.reasons == (f"small: 1 steps are neither killed nor unreachable, first {STEPS[0]}",)
+
+
+def test_nothing_is_killed_when_the_clean_run_does_not_pass(bench: Bench) -> None:
+    for told, verdict in (("fail", Verdict.FAIL), ("error", Verdict.UNKNOWN), ("unjudged", Verdict.UNKNOWN)):
+        bench.out = bench.area.parent / told
+        done = bench.run({"clean": told})
+        assert done.verdict is verdict
+        assert [one.trial.plan for one in done.results] == [()]
+
+
+def test_one_bad_scenario_does_not_stop_the_others(bench: Bench) -> None:
+    class OneBad(FakeZygote):
+        def record(self, scenario: Any, directory: Path) -> Recording:
+            recording = super().record(scenario, directory)
+            bad = make_result(recording.result.trial, Verdict.FAIL)
+            return Recording(scenario.name, recording.steps, bad) if scenario.name == "bad" else recording
+
+    done = bench.start(lambda slot: OneBad({}), scenarios=[make_scenario("bad"), make_scenario("good")])
+    assert done.verdict is Verdict.FAIL
+    assert {one.trial.scenario for one in done.results if one.trial.plan} == {"good"}
+
+
+def test_the_seed_changes_the_order_and_nothing_else(tmp_path: Path) -> None:
+    orders = []
+    for number, seed in enumerate((1, 1, 2)):
+        (tmp_path / str(number)).mkdir()
+        done = Bench(tmp_path / str(number)).run({}, seed=seed)
+        orders.append([one.trial for one in done.results])
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0], key=lambda trial: trial.number) == sorted(orders[2], key=lambda trial: trial.number)
+
+
+def test_limits_choose_trials(tmp_path: Path) -> None:
+    def count(name: str, limits: Limits, script: Mapping[str, str] | None = None) -> int:
+        (tmp_path / name).mkdir()
+        done = Bench(tmp_path / name).run(script or {}, limits)
+        return len([one for one in done.results if one.trial.plan])
+
+    assert count("runs", Limits(runs=3)) == 3
+    assert count("step", Limits(step=STEPS[0])) == 1
+    assert count("fault", Limits(fault="supersede")) == 2
+    assert count("budget", Limits(budget_secs=0.5)) < ALL
+    assert count("failed", Limits(stop_after=1), {step: "fail" for step in STEPS}) < ALL
+
+
+def test_a_limited_campaign_that_passes_says_what_it_left(bench: Bench) -> None:
+    done = bench.run({}, Limits(runs=3))
+    assert (done.verdict, done.left) == (Verdict.PASS, ALL - 3)
+
+
+def test_limits_that_leave_no_trial_are_misuse(bench: Bench) -> None:
+    with pytest.raises(MisuseError, match="no trial has step driver@1:nowhere:1; chaos list steps"):
+        bench.run({}, Limits(step="driver@1:nowhere:1"))
+
+
+def test_a_budget_spent_before_the_first_trial_is_unknown(bench: Bench) -> None:
+    done = bench.run({}, Limits(runs=0))
+    assert (done.verdict, done.reasons) == (Verdict.UNKNOWN, ("no trial ran",))
+
+
+def test_a_plan_of_its_own_is_one_trial(bench: Bench) -> None:
+    done = bench.run({}, scenarios=[make_scenario(plan=(Action(STEPS[0], "kill"),))])
+    assert (done.verdict, len(done.results)) == (Verdict.PASS, 2)
+
+
+def test_a_lost_zygote_is_replaced_and_its_trial_unknown(bench: Bench) -> None:
+    done = bench.run({STEPS[0]: "die"})
+    assert done.verdict is Verdict.UNKNOWN
+    assert len(done.results) == ALL + 1
+    assert [line["slot"] for line in bench.read("history.jsonl") if line["what"] == "zygote lost"] == [1]
+
+
+def test_a_campaign_without_zygotes_is_no_verdict(bench: Bench) -> None:
+    with pytest.raises(AllLostError, match="all zygotes are lost"):
+        bench.run({step: "die" for step in STEPS})
+    assert sum(line["what"] == "zygote lost" for line in bench.read("history.jsonl")) == RESTARTS + 1
+
+
+def test_clean_runs_that_all_cost_a_zygote_are_no_verdict(bench: Bench) -> None:
+    with pytest.raises(AllLostError, match="every clean run lost its zygote"):
+        bench.run({"clean": "die"})
+
+
+def test_a_bug_in_a_thread_reaches_the_caller(bench: Bench) -> None:
+    class Broken(FakeZygote):
+        def run(self, *arguments: Any) -> TrialResult:
+            raise KeyError("a bug")
+
+    with pytest.raises(KeyError, match="a bug"):
+        bench.start(lambda slot: Broken({}), jobs=2)
+
+
+def test_real_processes_make_the_same_campaign(bench: Bench) -> None:
+    done = bench.start(lambda slot: ProcessZygote(fake_command({STEPS[0]: "fail", STEPS[2]: "die"}), bench.out / f"{slot}.txt"), jobs=2)
+    verdicts = {one.trial.plan[0].at: one.verdict for one in done.results if one.trial.plan and fault_of(one.trial) == "kill"}
+    assert verdicts == dict.fromkeys(STEPS, Verdict.PASS) | {STEPS[0]: Verdict.FAIL, STEPS[2]: Verdict.UNKNOWN}
+
+
+def test_an_oracle_that_does_not_pass_is_never_overruled() -> None:
+    trial = Trial(1, "small", (Action(STEPS[0], "kill"),))
+    claimed = make_result(trial, Verdict.PASS, oracles=(OracleVerdict("a", Verdict.PASS), OracleVerdict("b", Verdict.FAIL)))
+    assert distrust(claimed).verdict is Verdict.UNKNOWN
+    assert distrust(make_result(trial, Verdict.FAIL, fired=False)).verdict is Verdict.FAIL
+
+
+def test_a_clean_run_without_steps_is_unknown() -> None:
+    empty = Recording("small", (), make_result(Trial(0, "small", ()), Verdict.PASS))
+    assert distrust_recording(empty).result.reason == "the clean run passed no step"

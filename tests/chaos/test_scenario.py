@@ -1,0 +1,145 @@
+"""Scenario files: what ships loads, JSON is a round trip, and each mistake is one sentence that names it."""
+
+import json
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from chaos.catalogue import SCENARIOS, choose, find_files, load_mode
+from chaos.scenario import SeedEntry, from_json, load_scenario, to_json
+from chaos.seed import plant_seed
+from eventlog.errors import MisuseError
+from recovery.script import BashCall, EditCall, WriteCall, load_session
+
+CALL = '[[call]]\ntool = "bash"\nrun = "true"\n'
+ALL = [*find_files("ci"), SCENARIOS / "examples" / "append-and-kill.toml"]
+
+
+@pytest.mark.parametrize("file", ALL, ids=lambda file: file.stem)
+def test_a_shipped_scenario_survives_the_way_through_json(file: Path) -> None:
+    scenario = load_scenario(file)
+    assert scenario.name == file.stem
+    assert from_json(json.loads(json.dumps(to_json(scenario)))) == scenario
+
+
+def test_the_scenarios_of_ci_are_there() -> None:
+    assert {"append", "odd-names", "reattach"} <= {scenario.name for scenario in load_mode("ci")}
+
+
+def test_the_example_session_is_a_session() -> None:
+    assert load_session(SCENARIOS / "examples" / "nightly.toml").name == "nightly"
+
+
+@pytest.mark.parametrize("file", ALL, ids=lambda file: file.stem)
+def test_a_shipped_scenario_runs_by_plain_means_and_notes_in_its_witness(file: Path, tmp_path: Path) -> None:
+    scenario = load_scenario(file)
+    workspace, outside = tmp_path / "workspace", tmp_path / "outside"
+    workspace.mkdir()
+    outside.mkdir()
+    plant_seed(scenario.seed, workspace)
+    if scenario.gate:
+        (outside / scenario.gate).touch()
+    for number, call in enumerate(scenario.calls):
+        path = os.path.join(os.fsencode(workspace), getattr(call, "path", b""))
+        match call:
+            case BashCall():
+                environment = os.environ | {"CALL_KEY": f"key-{number}", "WITNESS": str(outside / "witness"), "OUTSIDE": str(outside)}
+                subprocess.run(["bash", "-c", call.run], cwd=workspace, env=environment, check=True, timeout=60)
+            case WriteCall():
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(path, "wb") as written:
+                    written.write(call.content)
+            case EditCall():
+                with open(path, "rb+") as edited:
+                    assert edited.read().count(call.old) == 1
+    witness = outside / "witness"
+    lines = witness.read_text().splitlines() if witness.exists() else []
+    assert lines == [f"key-{number} {what}" for number in scenario.witnessed for what in ("start", "end")]
+    assert not scenario.ready or (outside / scenario.ready).exists()
+
+
+def test_the_seed_of_odd_names_has_each_kind_of_thing(tmp_path: Path) -> None:
+    plant_seed(load_scenario(SCENARIOS / "ci" / "odd-names.toml").seed, tmp_path)
+    assert (tmp_path / "pair/first").stat().st_ino == (tmp_path / "pair/second").stat().st_ino
+    assert os.readlink(tmp_path / "pointer") == "pair/first"
+    assert stat.S_IMODE((tmp_path / "run.sh").stat().st_mode) == 0o755
+    assert stat.S_IMODE((tmp_path / "empty").stat().st_mode) == 0o711
+    assert b"caf\xe9.txt" in os.listdir(os.fsencode(tmp_path))
+
+
+def test_seeds_get_their_exact_modes_and_kinds(tmp_path: Path) -> None:
+    seed = (
+        SeedEntry(b"closed", "directory", mode=0o500),
+        SeedEntry(b"closed/file", "file", b"x", 0o4711),
+        SeedEntry(b"pipe", "fifo", mode=0o622),
+    )
+    plant_seed(seed, tmp_path)
+    assert stat.S_IMODE((tmp_path / "closed").stat().st_mode) == 0o500
+    assert stat.S_IMODE((tmp_path / "closed/file").stat().st_mode) == 0o4711
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+MISTAKES = {
+    "unknown key": (f'name = "a"\nfrob = 1\n{CALL}', "unknown key 'frob'"),
+    "no name": (CALL, 'name is missing; add name = "..."'),
+    "bad name": (f'name = "a b"\n{CALL}', "name 'a b' must be"),
+    "no call": ('name = "a"\n', r"no \[\[call\]\] found"),
+    "calls is no file name": ('name = "a"\ncalls = 3\n', "calls must be the name of a TOML file"),
+    "calls not there": ('name = "a"\ncalls = "none.toml"\n', "none.toml: no such file"),
+    "calls and call": (f'name = "a"\ncalls = "b.toml"\n{CALL}', "keep one"),
+    "stop": (f'name = "a"\non_interrupted = "stop"\n{CALL}', "leaves a trial unfinished"),
+    "on_interrupted": (f'name = "a"\non_interrupted = "retry"\n{CALL}', "unknown on_interrupted 'retry'"),
+    "witnessed text": (f'name = "a"\nwitnessed = ["x"]\n{CALL}', "witnessed must be a list"),
+    "witnessed too high": (f'name = "a"\nwitnessed = [1]\n{CALL}', "names call 1, but the calls are 0 to 0"),
+    "witnessed write": ('name = "a"\nwitnessed = [0]\n[[call]]\ntool = "write"\npath = "a"\ncontent = ""\n', "is no bash call"),
+    "gate alone": (f'name = "a"\ngate = "g"\n{CALL}', "add ready"),
+    "gate elsewhere": (f'name = "a"\ngate = "../g"\nready = "r"\n{CALL}', "plain file name"),
+    "flag": (f'name = "a"\ncompare_output = "yes"\n{CALL}', "must be true or false"),
+    "about": (f'name = "a"\nabout = 1\n{CALL}', "about must be a string"),
+    "seed tree": (f'name = "a"\nseed_tree = "big"\n{CALL}', "unknown seed_tree 'big'"),
+    "seed kind": (f'name = "a"\n{CALL}[[seed]]\npath = "a"\nkind = "socket"\n', "seed 1: unknown kind 'socket'"),
+    "seed key": (f'name = "a"\n{CALL}[[seed]]\npath = "a"\nkind = "symlink"\ncontent = ""\n', "a symlink has no 'content'"),
+    "seed path": (f'name = "a"\n{CALL}[[seed]]\npath = "../a"\nkind = "file"\n', "inside the workspace"),
+    "seed no path": (f'name = "a"\n{CALL}[[seed]]\nkind = "file"\n', "path is missing"),
+    "seed twice": (f'name = "a"\n{CALL}' + '[[seed]]\npath = "a"\nkind = "file"\n' * 2, "seed 2: b'a' is there already"),
+    "seed below file": (
+        f'name = "a"\n{CALL}[[seed]]\npath = "a"\nkind = "file"\n[[seed]]\npath = "a/b"\nkind = "file"\n',
+        "cannot lie below",
+    ),
+    "seed hard link": (f'name = "a"\n{CALL}[[seed]]\npath = "a"\nkind = "hardlink"\ntarget = "b"\n', "an earlier file"),
+    "seed mode": (f'name = "a"\n{CALL}[[seed]]\npath = "a"\nkind = "file"\nmode = 99999\n', "mode must be between"),
+    "plan step": (f'name = "a"\n{CALL}[[plan]]\nat = "driver:x:1"\ndo = "kill"\n', "'driver:x:1' is no step; write ROLE@EPOCH:NAME:N"),
+    "plan do": (f'name = "a"\n{CALL}[[plan]]\nat = "driver@1:x:1"\ndo = "hug"\n', "unknown do 'hug'; use kill, supersede"),
+    "plan keys": (f'name = "a"\n{CALL}[[plan]]\nat = "driver@1:x:1"\n', "exactly at and do"),
+    "not TOML": ("name = \n", "not valid TOML"),
+}
+
+
+@pytest.mark.parametrize(("text", "sentence"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_one_sentence_that_names_file_and_fault(text: str, sentence: str, tmp_path: Path) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text(text)
+    with pytest.raises(MisuseError, match=sentence) as caught:
+        load_scenario(file)
+    assert "\n" not in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_scenario_is_chosen_by_name_or_by_file(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(f'name = "own"\n{CALL}')
+    assert [scenario.name for scenario in choose("ci", str(file))] == ["own"]
+    assert [scenario.name for scenario in choose("ci", "append")] == ["append"]
+    with pytest.raises(MisuseError, match="unknown scenario 'apend'; mode ci has append"):
+        choose("ci", "apend")
+
+
+def test_two_scenarios_of_one_name_are_refused(tmp_path: Path) -> None:
+    for folder in ("ci", "regression"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.toml").write_text(f'name = "same"\n{CALL}')
+    with pytest.raises(MisuseError, match="'same' is taken by"):
+        load_mode("ci", tmp_path)

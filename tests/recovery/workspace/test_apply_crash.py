@@ -1,0 +1,173 @@
+"""A restore killed at any instant: a new scan, plan and apply reach the same end, and nothing that was displaced is lost.
+
+The instants are all steps of apply and, between them, all audit events of the interpreter (open, mkdir, chmod, utime, symlink ...), so
+that also what no step names is cut. The child kills itself with SIGKILL; the parent checks that it died so.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from eventlog import steps
+from recovery.workspace.actions import RestorePlan
+from recovery.workspace.scan import Scan
+from tests.recovery.workspace.support import QUARANTINE, Space, run_in_child
+from tests.trees.generate import Node, Tree
+
+WANTED: Tree = {
+    b"": Node("d", mode=0o755),
+    b"changed": Node("f", b"as it was", 0o4755, b"v"),
+    b"d": Node("d", mode=0o2775, tick=1),
+    b"d/e": Node("d", mode=0o555, attribute=b"w"),
+    b"d/e/f": Node("f", b"", 0o444),
+    b"group": Node("f", b"one file", 0o600),
+    b"d/name": Node("h", b"group"),
+    b"kind": Node("d", mode=0o700),
+    b"kind/inner": Node("f", b"inner"),
+    b"l": Node("l", b"changed", 0o777, tick=2),
+    b"mode": Node("f", b"mode", 0o755, b"v", tick=3),
+    b"p": Node("p", mode=0o600),
+    b"same": Node("f", b"same"),
+}
+PRESENT: Tree = {
+    b"": Node("d", mode=0o700, tick=3),
+    b"changed": Node("f", b"what the call wrote", 0o644),
+    b"d": Node("d", mode=0o755),
+    b"d/extra": Node("d", mode=0o555),
+    b"d/extra/deep": Node("f", b"extra"),
+    b"group": Node("f", b"one file", 0o600),
+    b"kind": Node("f", b"a file in the way"),
+    b"l": Node("l", b"elsewhere", 0o777),
+    b"mode": Node("f", b"mode", 0o600, b"w"),
+    b"same": Node("f", b"same"),
+    b"new\nline": Node("f", b"new"),
+}
+FEW_WANTED: Tree = {b"": Node("d", mode=0o755), b"a": Node("f", b"a"), b"d": Node("d", mode=0o555)}
+FEW_PRESENT: Tree = {b"": Node("d", mode=0o755), b"a": Node("f", b"b"), b"x": Node("f", b"x")}
+
+
+class Countdown:
+    """Kills its own process at the pass that brings `left` to zero; 0 never does."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def pass_step(self, step: str) -> None:
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def restore_and_die(space: Space, plan: RestorePlan, instant: int, *, audit: bool) -> Callable[[], None]:
+    def work() -> None:
+        countdown = Countdown(instant)
+        steps.install(countdown)
+        if audit:
+            sys.addaudithook(lambda name, _: countdown.pass_step(name))
+        space.apply(plan)
+        os._exit(0)
+
+    return work
+
+
+def is_killed(status: int) -> bool:
+    """Whether the child died of our SIGKILL; anything but that or a clean end is a failure."""
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return True
+    assert os.waitstatus_to_exitcode(status) == 0
+    return False
+
+
+def assert_converges(space: Space, target: Scan, found: Scan) -> None:
+    """One undisturbed round ends it; every content that was there is in the tree or in some round of quarantine."""
+    number = space.restore(target).round
+    assert space.scan() == target
+    assert space.plan(target).actions == ()
+    assert os.listdir(space.side + "/staging") == []
+    kept = dict(target.image)
+    for one in range(1, number + 1):
+        for path, entry in space.round_image(one).image.items():
+            kept[b"%d/%s" % (one, path)] = entry
+    alive = {(entry.content, entry.target) for entry in kept.values()}
+    lost = [path for path, entry in found.image.items() if (entry.content, entry.target) not in alive]
+    assert lost == []
+
+
+def count_rounds(space: Space) -> int:
+    return len(os.listdir(os.path.join(space.side, "quarantine", QUARANTINE)))
+
+
+@pytest.mark.parametrize("audit", [False, True], ids=["steps", "calls"])
+def test_rule_R1_a_restore_killed_at_every_instant_converges(tmp_path: Path, audit: bool) -> None:
+    instant = 0
+    killed = True
+    while killed:
+        instant += 1
+        base = tmp_path / str(instant)
+        base.mkdir()
+        space = Space(str(base))
+        space.replace_tree(WANTED)
+        target = space.snapshot()
+        space.replace_tree(PRESENT)
+        found = space.scan()
+        killed = is_killed(run_in_child(restore_and_die(space, space.plan(target), instant, audit=audit)))
+        assert_converges(space, target, found)
+    assert instant > (120 if audit else 50), "too few instants: the kills do not reach the work"
+
+
+def test_rule_R1_a_restore_killed_twice_at_every_pair_of_steps_converges(tmp_path: Path) -> None:
+    first = 0
+    pairs = 0
+    killed = True
+    while killed:
+        first += 1
+        second, killed_again = 0, True
+        while killed_again:
+            second += 1
+            base = tmp_path / f"{first}-{second}"
+            base.mkdir()
+            space = Space(str(base))
+            space.replace_tree(FEW_WANTED)
+            target = space.snapshot()
+            space.replace_tree(FEW_PRESENT)
+            found = space.scan()
+            killed = is_killed(run_in_child(restore_and_die(space, space.plan(target), first, audit=False)))
+            killed_again = is_killed(run_in_child(restore_and_die(space, space.plan(target), second, audit=False)))
+            assert_converges(space, target, found)
+            assert count_rounds(space) >= 1
+            pairs += 1
+    assert pairs > 100
+
+
+def test_every_step_of_a_restore_names_its_operation(tmp_path: Path) -> None:
+    class Record:
+        def __init__(self) -> None:
+            self.names: set[str] = set()
+
+        def pass_step(self, step: str) -> None:
+            self.names.add(step.split(":")[1])
+
+    space = Space(str(tmp_path))
+    space.replace_tree(WANTED)
+    target = space.snapshot()
+    space.replace_tree(PRESENT)
+    record = Record()
+    steps.install(record)
+    try:
+        space.restore(target)
+    finally:
+        steps.install(None)
+    both = {
+        f"restore.{name}.{when}"
+        for name in (
+            "displace.move", "mkdir", "place.attributes", "place.sync", "place.move", "link.link", "set.attributes", "finish.attributes",
+            "clear.rmdir", "syncfs",
+        )
+        for when in ("before", "after")
+    }  # fmt: skip
+    assert record.names == both | {"restore.place.write.half"}

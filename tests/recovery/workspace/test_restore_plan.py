@@ -1,0 +1,144 @@
+"""The plan of a restore, as a pure function of what is there and what should be."""
+
+from dataclasses import replace
+
+import pytest
+
+from eventlog.errors import RestoreIncompleteError
+from eventlog.image import Entry
+from recovery.workspace.actions import (
+    Displace,
+    FinishDirectory,
+    LinkFile,
+    MakeDirectory,
+    PlaceFile,
+    PlaceLink,
+    RestorePlan,
+    SetAttributes,
+    decode_plan,
+    encode_plan,
+)
+from recovery.workspace.restore_plan import describe, plan_restore
+from recovery.workspace.values import Scan, Untracked
+
+ROOT = Entry("d", 0o755, mtime_ns=1)
+ONE = Entry("f", 0o644, b"1" * 32, 10, mtime_ns=2)
+TWO = Entry("f", 0o644, b"2" * 32, 20, mtime_ns=2)
+FINISH_ROOT = FinishDirectory(b"", 0o755, 1, None)
+Image = dict[bytes, Entry]
+
+
+Nodes = tuple[Untracked, ...]
+
+
+def plan(found: Image, target: Image, found_untracked: Nodes = (), target_untracked: Nodes = ()) -> RestorePlan:
+    return plan_restore(Scan({b"": ROOT, **found}, found_untracked), {b"": ROOT, **target}, target_untracked)
+
+
+def test_equal_trees_need_nothing() -> None:
+    image = {b"a": ONE, b"d": ROOT, b"d/b": TWO}
+    assert plan(image, image) == RestorePlan((), 0, 0, 0)
+
+
+def test_a_changed_file_is_displaced_and_placed_and_its_directory_finished() -> None:
+    made = plan({b"a": TWO, b"b": ONE}, {b"a": ONE, b"b": ONE})
+    assert made.actions == (Displace(b"a", "f"), PlaceFile(b"a", b"1" * 32, 10, 0o644, 2, None), FINISH_ROOT)
+    assert (made.restored, made.displaced, made.needed_bytes) == (1, 1, 10)
+
+
+def test_an_extra_directory_is_displaced_as_one_move() -> None:
+    made = plan({b"x": ROOT, b"x/a": ONE, b"x/d": ROOT, b"x/d/b": ONE, b"x-": ONE}, {b"x-": ONE})
+    assert made.actions == (Displace(b"x", "d"), FINISH_ROOT)
+
+
+def test_a_mode_alone_is_set_in_place_and_times_alone_count_no_path() -> None:
+    made = plan({b"a": replace(ONE, mode=0o600)}, {b"a": ONE})
+    assert made.actions == (SetAttributes(b"a", "f", 0o644, 2, None),)
+    assert made.restored == 1
+    timed = plan({b"a": replace(ONE, mtime_ns=9)}, {b"a": ONE})
+    assert timed.actions == (SetAttributes(b"a", "f", 0o644, 2, None),)
+    assert timed.restored == 0
+
+
+def test_directories_are_made_parents_first_and_finished_deepest_first() -> None:
+    made = plan({}, {b"d": ROOT, b"d/e": ROOT, b"d/e/f": ONE})
+    assert [type(action) for action in made.actions] == [MakeDirectory, MakeDirectory, PlaceFile] + [FinishDirectory] * 3
+    assert [action.path for action in made.actions] == [b"d", b"d/e", b"d/e/f", b"d/e", b"d", b""]
+
+
+def test_case_12_a_missing_name_is_linked_to_the_inode_that_is_there() -> None:
+    group = replace(ONE, link=b"a")
+    made = plan({b"b": ONE}, {b"a": group, b"b": group})
+    assert made.actions == (LinkFile(b"a", b"b"), FINISH_ROOT)
+
+
+def test_case_12_joined_files_are_all_replaced_so_that_quarantine_shares_no_inode_with_the_tree() -> None:
+    group = replace(ONE, link=b"a")
+    made = plan({b"a": group, b"b": group}, {b"a": ONE, b"b": ONE})
+    assert [type(action) for action in made.actions] == [Displace, Displace, PlaceFile, PlaceFile, FinishDirectory]
+
+
+def test_case_12_of_two_alike_files_that_were_one_the_first_stays() -> None:
+    group = replace(ONE, link=b"a")
+    made = plan({b"a": ONE, b"b": ONE}, {b"a": group, b"b": group})
+    assert made.actions == (Displace(b"b", "f"), LinkFile(b"b", b"a"), FINISH_ROOT)
+
+
+def test_case_12_a_file_linked_to_the_outside_is_never_changed_in_place() -> None:
+    outside = (Untracked(b"a", "outside link"),)
+    made = plan({b"a": replace(ONE, mode=0o600)}, {b"a": ONE}, outside, outside)
+    assert [type(action) for action in made.actions] == [Displace, PlaceFile, FinishDirectory]
+    assert plan({b"a": replace(ONE, mtime_ns=9)}, {b"a": ONE}, outside, outside).actions == ()
+
+
+def test_untracked_nodes_of_the_target_stay_and_others_are_victims() -> None:
+    mine, new = Untracked(b"mine", "socket"), Untracked(b"new", "socket")
+    assert plan({}, {}, (mine, new), (mine,)).actions == (Displace(b"new", "socket"), FINISH_ROOT)
+    in_the_way = plan({}, {b"mine": ONE}, (mine,), (mine,))
+    assert [type(action) for action in in_the_way.actions] == [Displace, PlaceFile, FinishDirectory]
+
+
+@pytest.mark.parametrize(
+    ("found", "target", "kept"),
+    [
+        ({}, {b"m": ROOT}, False),
+        ({}, {b"m": ROOT, b"m/x": ONE}, False),
+        ({b"d": ROOT}, {b"d": ROOT}, False),
+        ({b"d": ROOT}, {}, True),
+        ({b"d": ROOT}, {b"d": ONE}, True),
+    ],
+)
+def test_case_13_a_mount_in_the_way_is_refused_by_name(found: Image, target: Image, kept: bool) -> None:
+    mount = Untracked(b"d/m" if b"d" in found else b"m", "mount")
+    with pytest.raises(RestoreIncompleteError, match=f"mount at {mount.path.decode()} "):
+        plan(found, target, (mount,), (mount,) if kept else ())
+
+
+def test_a_mount_that_was_there_all_along_stays() -> None:
+    mount = Untracked(b"d/m", "mount")
+    assert plan({b"d": ROOT}, {b"d": ROOT}, (mount,), (mount,)).actions == ()
+
+
+def test_a_plan_survives_being_written_as_json() -> None:
+    group = replace(ONE, link=b"\xff\n", xattrs=b"\0\0\0\1x\0\0\0\0")
+    link, pipe = Entry("l", 0o777, target=b"\xfe", mtime_ns=-5), Entry("p", 0o600, mtime_ns=3)
+    target = {b"\xff\n": group, b"z": group, b"l": link, b"p": pipe, b"d": ROOT, b"m": ONE}
+    made = plan({b"l": ONE, b"m": replace(ONE, mode=0)}, target)
+    assert {type(action).__name__ for action in made.actions} == {
+        "Displace", "MakeDirectory", "PlaceFile", "PlaceLink", "PlacePipe", "LinkFile", "SetAttributes", "FinishDirectory",
+    }  # fmt: skip
+    assert decode_plan(encode_plan(made)) == made
+
+
+def test_case_04_a_described_plan_has_one_line_per_action_and_no_control_byte() -> None:
+    target = {b"a\nb": Entry("l", 0o777, target=b"\x1b[2J", mtime_ns=1), b"d": ROOT}
+    made = plan({b"a\nb": ONE}, target)
+    lines = describe(made)
+    assert lines == [
+        "quarantine file a\\x0ab",
+        "make directory d",
+        "make symlink a\\x0ab -> \\x1b[2J",
+        "set mode 0755, attributes and time of directory d",
+        "set mode 0755, attributes and time of directory .",
+    ]
+    assert isinstance(made.actions[2], PlaceLink)
