@@ -96,7 +96,7 @@ def start_driver(scenario: Scenario, place: Place, epoch: int, entry: str, envir
             arguments = [sys.executable, "-m", "recovery", "run", str(place.session)]
             os.execve(sys.executable, arguments, {**environment, "PYTHONPATH": path})
         _drive_forked(scenario, place, environment)
-    except BaseException:
+    except BaseException:  # noqa: BLE001
         # The last line of a forked process: nothing may run on into the runner's own code (FACTS, trap 5).
         traceback.print_exc()
     finally:
@@ -127,7 +127,9 @@ def to_session(scenario: Scenario, place: Place) -> Session:
 
 def session_toml(scenario: Scenario, place: Place) -> str:
     """The same session as a session file."""
-    lines = [f"{name} = {_toml(value)}" for name, value in (("name", scenario.name), ("workspace", str(place.work)), ("state", str(place.state)))]
+    lines = [
+        f"{name} = {_toml(value)}" for name, value in (("name", scenario.name), ("workspace", str(place.work)), ("state", str(place.state)))
+    ]
     lines.append(f"on_interrupted = {_toml(scenario.on_interrupted)}")
     for call in scenario.calls:
         lines.append("[[call]]")

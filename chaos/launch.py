@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import msgspec
-
 from chaos.area import open_area
 from chaos.campaign import Campaign, CampaignResult, Watcher
 from chaos.options import Request
@@ -87,7 +85,7 @@ def record_steps(scenarios: Sequence[Scenario], engine: Path | None, jobs: int) 
             raise MisuseError(
                 f"{recording.scenario}: its clean run does not pass ({reason}); chaos --scenario {recording.scenario} shows more"
             )
-    return [enumerate_trials(msgspec.structs.replace(one, steps=one.steps)) for one in recordings]
+    return [enumerate_trials(one) for one in recordings]
 
 
 def _project_version() -> str:

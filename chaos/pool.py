@@ -147,10 +147,16 @@ def _do_nothing() -> None:
     """What `stop` does before the first batch."""
 
 
-def _serve(slot: _Slot, waiting: deque[Request], ask: Callable[[Zygote, Request], Value], tell: Callable[[object], None]) -> None:
+def _serve(
+    slot: _Slot,
+    waiting: deque[Request],
+    permits: threading.Semaphore,
+    ask: Callable[[Zygote, Request], Value],
+    tell: Callable[[object], None],
+) -> None:
     """The life of one thread: take, ask, tell, until nothing waits or the slot is used up."""
     try:
-        while True:
+        while permits.acquire():
             try:
                 request = waiting.popleft()
             except IndexError:

@@ -1,7 +1,8 @@
 """What was alive, and the kill itself: from outside, by pidfd, with the wait status read back (never believed).
 
-A driver is the runner's own child: its status comes from waitpid. A shim, spawner or file worker is somebody else's child: its parent is stopped for the moment of the
-kill so that it cannot reap, and the zombie's exit code is read from /proc, then the parent goes on. A process whose parent is gone is the runner's, as subreaper.
+A driver is the runner's own child: its status comes from waitpid. A shim, spawner or file worker is somebody else's child: its
+parent is stopped for the moment of the kill so that it cannot reap, and the zombie's exit code is read from /proc, then the parent
+goes on. A process whose parent is gone is the runner's, as subreaper.
 """
 
 import os
@@ -48,8 +49,22 @@ def _children(pid: int) -> list[int]:
 
 
 def list_alive(root: int, without: int, roles: Mapping[int, str]) -> tuple[Alive, ...]:
-    """The live processes of a trial by role; whatever never passed a step of the engine is a `command`."""
-    return tuple(Alive(pid, roles.get(pid, "command"), _name(pid)) for pid in list_descendants(root, without))
+    """The live processes of a trial by role: what passed a step of the engine; a `command` or what one started; else a `fork` of the engine."""
+    commands: set[int] = set()
+    alive = []
+    for pid in list_descendants(root, without):  # parents first
+        if _is_command(pid) or int((read_stat(pid) or ["", "0"])[1]) in commands:
+            commands.add(pid)
+        alive.append(Alive(pid, "command" if pid in commands else roles.get(pid, "fork"), _name(pid)))
+    return tuple(alive)
+
+
+def _is_command(pid: int) -> bool:
+    """Whether the process was executed with a call's key in its environment: forks of the engine never are."""
+    try:
+        return b"\0CALL_KEY=" in b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return False
 
 
 def _name(pid: int) -> str:

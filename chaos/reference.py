@@ -1,4 +1,5 @@
-"""What an uninterrupted run ends in, made by plain bash and plain Python without the engine: the end that exactly-once is measured against."""
+"""What an uninterrupted run ends in, made by plain bash and plain Python without the engine: the end that exactly-once is measured
+against."""
 
 import os
 import subprocess
@@ -38,7 +39,9 @@ def _run_plainly(call: Call, work: Path, environment: Mapping[str, str]) -> byte
     match call:
         case BashCall():
             command = [b"bash", b"-c", call.run]
-            done = subprocess.run(command, cwd=work, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+            done = subprocess.run(
+                command, cwd=work, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+            )
             return done.stdout
         case WriteCall():
             _write_plainly(os.path.join(os.fsencode(work), call.path), call.content, call.mode)

@@ -28,7 +28,8 @@ def merge_verdicts(verdicts: "list[Verdict]") -> Verdict:
 
 
 class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One fault: at step `at` (`ROLE@EPOCH:NAME:N`) do `kill`, or `supersede` (hold it there, let a successor run to its end, release it)."""
+    """One fault: at step `at` (`ROLE@EPOCH:NAME:N`) do `kill`, or `supersede` (hold it there, let a successor run to its end,
+    release it)."""
 
     at: str
     do: str

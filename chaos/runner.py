@@ -1,7 +1,7 @@
 """The runner: answers the campaign's requests, one JSON line each (chaos/zygote_client.py has the protocol).
 
-The runner is the zygote itself: it forks the drivers, so it sees their wait statuses, and as subreaper it inherits whatever outlives them. It starts no
-thread, opens no log and runs no user code; it is forked from while it is in that state.
+The runner is the zygote itself: it forks the drivers, so it sees their wait statuses, and as subreaper it inherits whatever
+outlives them. It starts no thread, opens no log and runs no user code; it is forked from while it is in that state.
 """
 
 import gc
@@ -59,7 +59,7 @@ def _answer(bench: Bench, line: bytes) -> _Answer:
                 return _Answer(result=run_trial(bench, scenario, trial, Path(request.directory), request.steps))
             case other, _:
                 return _Answer(error=f"unknown request {other!r}")
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         # Trouble in the harness is an answer of its own kind: never a pass, and never a failure of the product.
         traceback.print_exc()
         return _Answer(error=f"{type(error).__name__}: {error}")

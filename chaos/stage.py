@@ -13,7 +13,7 @@ from types import TracebackType
 
 from chaos.drivers import Place, driver_environment, start_driver
 from chaos.plan import Step, parse_step
-from chaos.processes import list_descendants
+from chaos.processes import list_descendants, wait_readable
 from chaos.scenario import Scenario
 
 DRIVER_SECS = 60.0
@@ -46,14 +46,14 @@ Happening = Reached | Ended
 class Stage:
     """Starts drivers of one trial and tells what happens. A context manager: leaves nothing open."""
 
-    def __init__(self, scenario: Scenario, place: Place, wait: frozenset[str]) -> None:
+    def __init__(self, scenario: Scenario, place: Place) -> None:
         self._scenario = scenario
         self._place = place
-        self._wait = wait
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(place.socket))
         self._listener.listen(64)
         self._drivers: dict[int, tuple[int, int]] = {}
+        self._armed: frozenset[str] = frozenset()
         self.ends: list[Ended] = []
         # While a fault still wants a live command, its gate stays shut.
         self.holds_gate = False
@@ -68,11 +68,13 @@ class Stage:
             os.kill(pid, 9)
             os.waitpid(pid, 0)
 
-    def start(self, epoch: int, entry: str) -> int:
-        """Start the driver of `epoch`; its pid."""
-        tell = frozenset(f"driver@{epoch}:{GATE_STEP}:{count}" for count in range(1, MOST_WAITS + 1)) if self._scenario.gate else frozenset()
-        wait = self._wait if epoch == 1 else frozenset()
+    def start(self, epoch: int, entry: str, wait: frozenset[str]) -> int:
+        """Start the driver of `epoch`, whose processes wait at the steps `wait`; its pid."""
+        tell = (
+            frozenset(f"driver@{epoch}:{GATE_STEP}:{count}" for count in range(1, MOST_WAITS + 1)) if self._scenario.gate else frozenset()
+        )
         pid = start_driver(self._scenario, self._place, epoch, entry, driver_environment(self._place, epoch, wait, tell - wait))
+        self._armed |= wait
         self._drivers[epoch] = (pid, os.pidfd_open(pid))
         return pid
 
@@ -95,10 +97,16 @@ class Stage:
                     else:
                         return self._take_end(epoch, pid, descriptor)
 
+    def wait_end(self, what: str, epoch: int) -> Ended:
+        """Wait for the end of the driver of `epoch`. TimeoutError names `what` was waited for."""
+        pid, descriptor = self._drivers[epoch]
+        wait_readable(descriptor, DRIVER_SECS, what)
+        return self._take_end(epoch, pid, descriptor)
+
     def _accept(self) -> Reached | None:
         connection, _ = self._listener.accept()
         step, _, pid = connection.recv(4096).decode().strip().rpartition(" ")
-        if step in self._wait:
+        if step in self._armed:
             return Reached(step, int(pid), connection)
         connection.close()
         if not self.holds_gate:

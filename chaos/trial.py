@@ -1,7 +1,7 @@
 """One trial: play the plan on real processes, drive on until the session ends, then have it judged.
 
-A trial passes only if every fault provably fired where it was aimed and every oracle says pass. A fault that did not fire, a deadline that passed and
-trouble of the harness itself are unknown.
+A trial passes only if every fault provably fired where it was aimed and every oracle says pass. A fault that did not fire, a
+deadline that passed and trouble of the harness itself are unknown.
 """
 
 import json
@@ -82,7 +82,7 @@ class _Play:
     def run(self) -> None:
         """Play to the end; trouble of the harness is kept as a sentence."""
         armed = {action.at: action for action in self._trial.plan}
-        with Stage(self._scenario, self._place, frozenset(armed)) as stage:
+        with Stage(self._scenario, self._place) as stage:
             try:
                 self._drive(stage, armed)
                 wait_until(lambda: not left_behind(self._oracle_pid), QUIET_SECS, "every process of the trial to end")
@@ -98,15 +98,21 @@ class _Play:
 
     def _drive(self, stage: Stage, armed: dict[str, Action]) -> None:
         stage.holds_gate = any(wants_live_command(parse_step(step)) for step in armed)
-        for epoch in range(1, MOST_DRIVERS + 1):
-            code = self._drive_epoch(stage, epoch, armed)
+        epoch = code = 0
+        for number in range(MOST_DRIVERS):
+            epoch = self._next_epoch(stage)
+            code = self._drive_epoch(stage, epoch, armed if number == 0 else {})
             if code == 0:
                 return
             if code not in (1, -9) or (code == -9 and not self._killed_driver(epoch)):
                 break
-        self.findings.append(
-            OracleVerdict("liveness", Verdict.FAIL, f"driver {epoch} ended with {code} and the session is not finished: {self._last_words(epoch)}")
-        )
+        detail = f"driver {epoch} ended with {code} and the session is not finished: {self._last_words(epoch)}"
+        self.findings.append(OracleVerdict("liveness", Verdict.FAIL, detail))
+
+    def _next_epoch(self, stage: Stage) -> int:
+        """One more than the last, but 1 again while no log was made: an epoch above 1 says that there was one (rule L9)."""
+        has_log = (self._place.state / "log.sqlite").exists()
+        return max(ended.epoch for ended in stage.ends) + 1 if has_log and stage.ends else 1
 
     def _killed_driver(self, epoch: int) -> bool:
         return any(fault.fired and fault.at.startswith(f"driver@{epoch}:") for fault in self.faults)
@@ -116,34 +122,37 @@ class _Play:
         return lines[-1][:400] if lines else "(nothing on stderr)"
 
     def _drive_epoch(self, stage: Stage, epoch: int, armed: dict[str, Action]) -> int:
-        driver = stage.start(epoch, self._trial.entry)
+        driver = stage.start(epoch, self._trial.entry, frozenset(armed))
         while True:
             happening = stage.next(f"driver {epoch} to end or reach its step", epoch)
             match happening:
                 case Ended(code=code):
                     return code
                 case Reached(step=step):
-                    action = armed[step]
-                    if action.do == "supersede":
+                    if armed[step].do == "supersede":
                         return self._supersede(stage, happening, epoch)
-                    self._kill(stage, happening, driver)
+                    ended = self._kill(stage, happening, driver)
+                    if ended is not None:
+                        return ended
 
-    def _kill(self, stage: Stage, reached: Reached, driver: int) -> None:
-        """Record what lives, then SIGKILL the process that waits at the step, and read back how it died."""
+    def _kill(self, stage: Stage, reached: Reached, driver: int) -> int | None:
+        """Record what lives, SIGKILL the process that waits at the step, read back how it died; the driver's end when it was the driver."""
         if self._scenario.ready and not stage.is_gate_open() and self._has_command():
             stage.wait_ready()
         alive = list_alive(os.getpid(), self._oracle_pid, read_roles(self._place))
-        half = reached.step.rpartition(":")[0].endswith(".write.half") or (stage.is_ready() and not stage.is_gate_open())
+        half = _is_half_written(reached.step) or (stage.is_ready() and not stage.is_gate_open())
+        code = None
         if reached.pid == driver:
             kill_child(driver)
-            ended = stage.next("the killed driver's wait status", parse_step(reached.step).epoch)
-            signal = -ended.code if isinstance(ended, Ended) else 0
+            code = stage.wait_end("the killed driver's wait status", parse_step(reached.step).epoch).code
+            signal = -code
         else:
             signal = kill_other(reached.pid)
         reached.connection.close()
         note = "" if signal == 9 else f"the process ended with signal {signal}, not 9"
         self.faults.append(Fault(reached.step, "kill", True, signal == 9, reached.pid, max(signal, 0), alive, half, note))
         stage.holds_gate = False
+        return code
 
     def _has_command(self) -> bool:
         return any(one.role == "command" for one in list_alive(os.getpid(), self._oracle_pid, read_roles(self._place)))
@@ -153,14 +162,19 @@ class _Play:
         alive = list_alive(os.getpid(), self._oracle_pid, read_roles(self._place))
         code = self._drive_epoch(stage, epoch + 1, {})
         reached.connection.sendall(b"\0")
-        ended = stage.next(f"the superseded driver {epoch} to end", epoch)
+        stale = stage.wait_end(f"the superseded driver {epoch} to end", epoch).code
         reached.connection.close()
-        stale = ended.code if isinstance(ended, Ended) else 0
         self.faults.append(Fault(reached.step, "supersede", True, True, reached.pid, 0, alive))
         if stale != STALE:
             detail = f"the superseded driver {epoch} ended with {stale} instead of {STALE}: {self._last_words(epoch)}"
             self.findings.append(OracleVerdict("fencing-exit", Verdict.FAIL, detail))
         return code
+
+
+def _is_half_written(step: str) -> bool:
+    """Whether the file worker stands between the two halves of a file's content."""
+    parsed = parse_step(step)
+    return parsed.role == "worker" and parsed.name.endswith(".write.half")
 
 
 def _question(scenario: Scenario, place: Place, reference: Reference, played: _Play) -> dict[str, object]:
@@ -199,8 +213,9 @@ def _conclude(trial: Trial, played: _Play, judgement: Judgement, oracles: tuple[
         verdicts.append(Verdict.UNKNOWN)
         reasons.append("did not fire: " + ", ".join(f"{action.do} at {action.at}" for action in unfired))
     if played.trouble:
-        verdicts.append(Verdict.UNKNOWN)
-        reasons.append(played.trouble)
+        # Trouble of the harness is never a failure of the product: what the oracles then find is an unfinished session.
+        verdicts = [Verdict.UNKNOWN]
+        reasons.insert(0, played.trouble)
     return TrialResult(
         trial=trial,
         verdict=merge_verdicts(verdicts),

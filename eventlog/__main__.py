@@ -15,7 +15,9 @@ from eventlog.show import show_text
 from eventlog.values import StreamId
 from eventlog.verify import verify as verify_log
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look at an event log: show its history, verify it.", rich_markup_mode=None)
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Look at an event log: show its history, verify it.", rich_markup_mode=None
+)
 
 LogArgument = Annotated[Path, typer.Argument(help="log.sqlite, or the state directory that holds it")]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line (eventlog/README)")]
@@ -52,7 +54,15 @@ def verify(log: LogArgument, as_json: JsonOption = False) -> int:
 
 def _event_json(stream: StreamId, stored: StoredEvent) -> dict[str, object]:
     payload = msgspec.to_builtins(stored.event)
-    return {"stream": stream, "seq": stored.seq, "epoch": stored.epoch, "kind": stored.event.kind, "hash": stored.hash.hex(), "changes": len(stored.changes), "payload": payload}
+    return {
+        "stream": stream,
+        "seq": stored.seq,
+        "epoch": stored.epoch,
+        "kind": stored.event.kind,
+        "hash": stored.hash.hex(),
+        "changes": len(stored.changes),
+        "payload": payload,
+    }
 
 
 def _event_line(stream: StreamId, stored: StoredEvent) -> str:

@@ -1,5 +1,4 @@
-"""The bytes that the chain covers, and blobs. Pure: eventlog/README is the specification, to the byte.
-"""
+"""The bytes that the chain covers, and blobs. Pure: eventlog/README is the specification, to the byte."""
 
 import struct
 from collections.abc import Sequence
@@ -32,7 +31,17 @@ def sized(data: bytes) -> bytes:
 
 
 def event_hash(
-    *, log_id: str, stream: str, seq: int, event_id: bytes, epoch: int, kind: str, version: int, payload: bytes, changes: bytes, previous: bytes
+    *,
+    log_id: str,
+    stream: str,
+    seq: int,
+    event_id: bytes,
+    epoch: int,
+    kind: str,
+    version: int,
+    payload: bytes,
+    changes: bytes,
+    previous: bytes,
 ) -> bytes:
     """The 32-byte chain hash of one event; `changes` and `previous` are 32 bytes each."""
     return blake3(

@@ -51,7 +51,9 @@ def create(path: str) -> apsw.Connection:
 def _open(path: str, flags: int) -> apsw.Connection:
     check_sqlite_version(apsw.sqlite_lib_version())
     if not os.path.exists(path):
-        raise LogMissingError(f"{show_text(path)}: there is no log here; check the path, or restore the file: a missing log is never made anew")
+        raise LogMissingError(
+            f"{show_text(path)}: there is no log here; check the path, or restore the file: a missing log is never made anew"
+        )
     try:
         connection = apsw.Connection(path, flags=flags)
         _check_format(connection, path)
@@ -67,7 +69,9 @@ def _check_format(connection: apsw.Connection, path: str) -> None:
         raise CorruptError(f"{show_text(path)}: not a crashworthy log (its application id is another); name the log.sqlite of a session")
     found = connection.pragma("user_version")
     if found != FORMAT:
-        raise MisuseError(f"{show_text(path)}: log format {found} is not known here (this version reads {FORMAT}); use the version that wrote it")
+        raise MisuseError(
+            f"{show_text(path)}: log format {found} is not known here (this version reads {FORMAT}); use the version that wrote it"
+        )
 
 
 def _settle(connection: apsw.Connection, path: str, readonly: bool = False) -> None:
@@ -140,7 +144,9 @@ def translate(error: apsw.Error, path: str) -> Exception:
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
             return MisuseError(f"{name}: cannot be opened here ({error}); check that file and directory are readable and writable")
         case apsw.IOError():
-            return UncertainCommitError(f"{name}: the device failed ({error}); nothing more is written through this handle, open the log again")
+            return UncertainCommitError(
+                f"{name}: the device failed ({error}); nothing more is written through this handle, open the log again"
+            )
         case _:
             return CorruptError(f"{name}: SQLite says: {error}; run `eventlog verify {name}`")
 

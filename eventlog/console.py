@@ -11,7 +11,9 @@ from eventlog.errors import CrashworthyError
 _UsageBase: type[Exception] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 
-def run(app: typer.Typer, name: str, usage_code: int, code_of: Callable[[CrashworthyError], int], arguments: list[str] | None = None) -> int:
+def run(
+    app: typer.Typer, name: str, usage_code: int, code_of: Callable[[CrashworthyError], int], arguments: list[str] | None = None
+) -> int:
     """Run a typer application; the exit code to end with. Usage errors give `usage_code`, typed errors what `code_of` says."""
     command = typer.main.get_command(app)
     try:

@@ -220,7 +220,9 @@ def decode(kind: str, version: int, payload: bytes, where: str) -> Event:
     if kind not in _decoders:
         raise CorruptError(f"{where}: unknown event kind {kind!r}; it was written by a newer version of crashworthy, use that to read it")
     if version != _versions[kind]:
-        raise CorruptError(f"{where}: event kind {kind} version {version} is not known (newest known {_versions[kind]}); upgrade crashworthy to read it")
+        raise CorruptError(
+            f"{where}: event kind {kind} version {version} is not known (newest known {_versions[kind]}); upgrade crashworthy to read it"
+        )
     try:
         return _decoders[kind].decode(payload)
     except msgspec.MsgspecError as error:

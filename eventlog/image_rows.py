@@ -27,7 +27,9 @@ def change_from_row(row: Row, where: str) -> Change:
             return delete_change(path)
         case "times" if empty:
             return times_change(path, mtime_ns)
-        case "put" if kind in ("f", "d", "l", "p") and isinstance(mode, int) and isinstance(size, int) and (uid, gid, acl) == (None, None, None):
+        case "put" if (
+            kind in ("f", "d", "l", "p") and isinstance(mode, int) and isinstance(size, int) and (uid, gid, acl) == (None, None, None)
+        ):
             optional = [_optional_bytes(value, where) for value in (content, target, link, xattrs)]
             return put_change(path, Entry(kind, mode, optional[0], size, optional[1], optional[2], optional[3], mtime_ns))
         case _:

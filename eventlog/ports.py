@@ -10,7 +10,8 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time. `now_ms` is for people (events are ordered by seq); `monotonic` (seconds) is for deadlines; `pause` waits a little between polls."""
+    """Time. `now_ms` is for people (events are ordered by seq); `monotonic` (seconds) is for deadlines; `pause` waits a little
+    between polls."""
 
     def now_ms(self) -> int: ...
 

@@ -51,4 +51,6 @@ def check_writable_place(directory: str, *, allow_network: bool) -> None:
             "or set SESSION_ALLOW_NETWORK_FILESYSTEM=1 if you know that only one host ever opens it"
         )
     if os.statvfs(resolved).f_flag & os.ST_RDONLY or not os.access(resolved, os.W_OK | os.X_OK):
-        raise MisuseError(f"{show_text(directory)} is read-only here; name a writable state directory (a copy can be read with `eventlog show`)")
+        raise MisuseError(
+            f"{show_text(directory)} is read-only here; name a writable state directory (a copy can be read with `eventlog show`)"
+        )

@@ -108,7 +108,9 @@ class Reader:
             yield stored
         cached = self.stream(stream)
         if cached is None or (cached.head_seq, cached.head_hash, cached.floor) != (seq, previous, floor):
-            raise CorruptError(f"{self.name}: stream {stream}: its cache row disagrees with its events (head {seq}, floor {floor}); run `eventlog verify {self.name}`")
+            raise CorruptError(
+                f"{self.name}: stream {stream}: its cache row disagrees with its events (head {seq}, floor {floor}); run `eventlog verify {self.name}`"
+            )
 
     def _checked_event(self, stream: StreamId, row: tuple[object, ...], expected: Seq, previous: bytes) -> StoredEvent:
         seq, event_id, epoch, kind, version, payload, prev_hash, digest = row
@@ -130,7 +132,9 @@ class Reader:
         return StoredEvent(expected, event_id, Epoch(epoch), digest, event, changes)
 
     def _damaged(self, stream: StreamId, seq: Seq, what: str) -> CorruptError:
-        return CorruptError(f"{self.name}: stream {stream} seq {seq}: {what}; the last good event is {seq - 1}; run `eventlog verify {self.name}`")
+        return CorruptError(
+            f"{self.name}: stream {stream} seq {seq}: {what}; the last good event is {seq - 1}; run `eventlog verify {self.name}`"
+        )
 
     def changes(self, stream: StreamId, seq: Seq) -> tuple[Change, ...]:
         """The image changes of one event, by idx."""

@@ -69,7 +69,11 @@ def _verified_events(reader: Reader, stream: StreamId, wanted: dict[ContentId, s
         _want_blobs(stored, where, wanted)
         root = claimed_root(stored.event)
         found = root_hash(image).hex() if root is not None else None
-        damage = [] if root == found else [Finding(where, f"root {root} is claimed, but the image there has root {found}; the last good event is {stored.seq - 1}")]
+        damage = (
+            []
+            if root == found
+            else [Finding(where, f"root {root} is claimed, but the image there has root {found}; the last good event is {stored.seq - 1}")]
+        )
         yield damage
 
 

@@ -1,9 +1,9 @@
 """Appending to a log: one fenced transaction per append.
 
-Ordering invariants. An append is BEGIN IMMEDIATE (the write lock, then everything is read afresh: case 24), the held files compared with the
-path (L5), the cache row compared with the events (L3), the epoch compared with the floor (I5), the rows inserted, the head advanced, COMMIT with
-`synchronous=FULL`. Nothing is hashed, compressed or called back while the lock is held except the chain hash itself. A COMMIT whose
-answer is lost poisons the handle (L7).
+Ordering invariants. An append is BEGIN IMMEDIATE (the write lock, then everything is read afresh: case 24), the held files compared
+with the path (L5), the cache row compared with the events (L3), the epoch compared with the floor (I5), the rows inserted, the head
+advanced, COMMIT with `synchronous=FULL`. Nothing is hashed, compressed or called back while the lock is held except the chain hash
+itself. A COMMIT whose answer is lost poisons the handle (L7).
 
 Steps: `<purpose>.commit.before` (no lock held), `.locked` (just before COMMIT), `.after`.
 """
@@ -15,10 +15,19 @@ from dataclasses import dataclass
 import apsw
 
 from eventlog import codec, connection, durable, events, steps
-from eventlog.errors import CorruptError, EpochTakenError, InternalError, LogMissingError, MisuseError, ReplacedError, StaleEpochError, UncertainCommitError
+from eventlog.errors import (
+    CorruptError,
+    EpochTakenError,
+    InternalError,
+    LogMissingError,
+    MisuseError,
+    ReplacedError,
+    StaleEpochError,
+    UncertainCommitError,
+)
 from eventlog.image import Change, changes_digest
 from eventlog.image_rows import COLUMNS, change_to_row
-from eventlog.ports import Clock, Ids
+from eventlog.ports import Ids
 from eventlog.reader import Reader, StreamRow
 from eventlog.show import show_text
 from eventlog.values import ZERO_HASH, Epoch, LogId, Seq, StreamId
@@ -90,7 +99,9 @@ class Writer:
         prepared = self._prepare([Record(started)])
         return self._transact(stream, prepared, (), "floor", lambda row: self._check_raise(row, epoch, started))[0]
 
-    def append(self, stream: StreamId, epoch: Epoch, records: Sequence[Record], blobs: Iterable[codec.Blob], purpose: str) -> list[Appended]:
+    def append(
+        self, stream: StreamId, epoch: Epoch, records: Sequence[Record], blobs: Iterable[codec.Blob], purpose: str
+    ) -> list[Appended]:
         """Append records and insert blobs in one commit under `epoch`, which must be the floor.
 
         Raises StaleEpochError below the floor (nothing written), CorruptError, ReplacedError, BusyError, FullError, UncertainCommitError.
@@ -122,12 +133,19 @@ class Writer:
         self._guard()
         return [
             _Prepared(
-                self._ids.new_id(), record.event.kind, record.event.version, events.encode(record.event), record.changes, changes_digest(record.changes)
+                self._ids.new_id(),
+                record.event.kind,
+                record.event.version,
+                events.encode(record.event),
+                record.changes,
+                changes_digest(record.changes),
             )
             for record in records
         ]
 
-    def _transact(self, stream: StreamId, prepared: list[_Prepared], blobs: tuple[codec.Blob, ...], purpose: str, check: Callable[[StreamRow], Epoch]) -> list[Appended]:
+    def _transact(
+        self, stream: StreamId, prepared: list[_Prepared], blobs: tuple[codec.Blob, ...], purpose: str, check: Callable[[StreamRow], Epoch]
+    ) -> list[Appended]:
         steps.reach(f"{purpose}.commit.before")
         self._run("BEGIN IMMEDIATE")
         try:
@@ -146,7 +164,9 @@ class Writer:
         if epoch < row.floor:
             raise StaleEpochError(f"{self.name}: session {row.id}: epoch {epoch} is below the floor {row.floor}; a newer driver has it")
         if epoch == row.floor:
-            raise EpochTakenError(f"{self.name}: session {row.id}: epoch {epoch} is held by another driver; start again under epoch {row.floor + 1}")
+            raise EpochTakenError(
+                f"{self.name}: session {row.id}: epoch {epoch} is held by another driver; start again under epoch {row.floor + 1}"
+            )
         return epoch
 
     def _check_floor(self, row: StreamRow, epoch: Epoch) -> Epoch:
@@ -167,7 +187,9 @@ class Writer:
         floor = started[0][0] if started else 0
         head = [(row.head_seq, row.head_hash)] if row.head_seq or row.head_hash != ZERO_HASH else []
         if newest != head or floor != row.floor:
-            raise CorruptError(f"{self.name}: stream {stream}: its cache row (floor {row.floor}, head {row.head_seq}) disagrees with its events (floor {floor}); run `eventlog verify {self.name}`")
+            raise CorruptError(
+                f"{self.name}: stream {stream}: its cache row (floor {row.floor}, head {row.head_seq}) disagrees with its events (floor {floor}); run `eventlog verify {self.name}`"
+            )
         return row
 
     def _insert_blobs(self, blobs: tuple[codec.Blob, ...]) -> None:
@@ -183,7 +205,10 @@ class Writer:
                 changes=item.digest, previous=previous,
             )  # fmt: skip
             values = (row.id, seq, item.id, epoch, item.kind, item.version, item.payload.decode(), previous, digest)
-            self._run("INSERT INTO event (stream, seq, id, epoch, kind, version, payload, prev_hash, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+            self._run(
+                "INSERT INTO event (stream, seq, id, epoch, kind, version, payload, prev_hash, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                values,
+            )
             self._many(_INSERT_CHANGE, [(row.id, seq, index, *change_to_row(change)) for index, change in enumerate(item.changes)])
             self._run("UPDATE stream SET head_seq = ?, head_hash = ?, floor = ? WHERE id = ?", (seq, digest, epoch, row.id))
             appended.append(Appended(seq, item.id, digest))
@@ -194,12 +219,16 @@ class Writer:
         if os.getpid() != self._pid:
             raise InternalError(f"{self.name}: this handle belongs to process {self._pid}; a forked process must not use it (case 21)")
         if self._poisoned:
-            raise UncertainCommitError(f"{self.name}: an earlier commit's end is unknown; open the log again and look the event up by its id")
+            raise UncertainCommitError(
+                f"{self.name}: an earlier commit's end is unknown; open the log again and look the event up by its id"
+            )
 
     def _check_files(self) -> None:
         """L5: inside the transaction, the file held is the file at the path."""
         if _file_identity(self.path) != self._held:
-            raise ReplacedError(f"{self.name}: the file at this path is no longer the one this driver opened; stop whatever replaced it and drive again")
+            raise ReplacedError(
+                f"{self.name}: the file at this path is no longer the one this driver opened; stop whatever replaced it and drive again"
+            )
 
     def _run(self, sql: str, bindings: tuple[object, ...] = ()) -> None:
         try:
@@ -229,7 +258,9 @@ class Writer:
         except apsw.Error as error:
             # The commit may or may not stand (case 17: SQLite may have rolled back already). Only the file knows.
             self._poisoned = True
-            raise UncertainCommitError(f"{self.name}: COMMIT failed ({error}); whether it stands is found by opening the log again") from error
+            raise UncertainCommitError(
+                f"{self.name}: COMMIT failed ({error}); whether it stands is found by opening the log again"
+            ) from error
         steps.reach(f"{purpose}.commit.after")
 
 

@@ -18,15 +18,23 @@ from recovery.plan import explain, forecast
 from recovery.script import Session, load_session, parse_on_interrupted
 from recovery.settings import Settings, read_settings
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Run sessions that survive a crash at any instant.", rich_markup_mode=None)
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Run sessions that survive a crash at any instant.", rich_markup_mode=None
+)
 
 InterruptedOption = Annotated[str, typer.Option("--on-interrupted", help="what to do about an interrupted call: stop, reissue or continue")]
-AcceptOption = Annotated[str, typer.Option("--accept-outside", help="root hash of an outside state with mass deletions that is meant (rule C4)")]
+AcceptOption = Annotated[
+    str, typer.Option("--accept-outside", help="root hash of an outside state with mass deletions that is meant (rule C4)")
+]
 StateArgument = Annotated[Path, typer.Argument(help="the session's state directory")]
 
 
 @app.command()
-def run(session: Annotated[Path, typer.Argument(help="session file (TOML)")], on_interrupted: InterruptedOption = "", accept_outside: AcceptOption = "") -> int:
+def run(
+    session: Annotated[Path, typer.Argument(help="session file (TOML)")],
+    on_interrupted: InterruptedOption = "",
+    accept_outside: AcceptOption = "",
+) -> int:
     """Run a session file; a session that has begun is resumed."""
     settings = _settings()
     loaded = _override(load_session(session), settings)
@@ -61,7 +69,10 @@ def _settings() -> Settings:
 def _override(session: Session, settings: Settings) -> Session:
     """Environment beats file (driver contract)."""
     return dataclasses.replace(
-        session, name=settings.name or session.name, workspace=settings.workspace or session.workspace, state=settings.state or session.state
+        session,
+        name=settings.name or session.name,
+        workspace=settings.workspace or session.workspace,
+        state=settings.state or session.state,
     )
 
 

@@ -1,7 +1,8 @@
-"""One call, exactly once (rules C1 to C3): scan; commit intent and outside changes; prepare; spawn; wait; exit; scan; commit outcome and difference.
+"""One call, exactly once (rules C1 to C3): scan; commit intent and outside changes; prepare; spawn; wait; exit; scan; commit
+outcome and difference.
 
-Ordering invariants: intent committed before the ledger may hold the attempt (I1); prepared before a shim exists (S4); the outcome and the image changes it
-caused are one commit (I2); ACK after it; ledger records collected after that.
+Ordering invariants: intent committed before the ledger may hold the attempt (I1); prepared before a shim exists (S4); the outcome
+and the image changes it caused are one commit (I2); ACK after it; ledger records collected after that.
 """
 
 import json
@@ -46,7 +47,9 @@ def run_again(context: Context) -> None:
     """Start the open call's next attempt (after a restore or a void) and run it to its end."""
     call = _open_call(context)
     if not (call.last.is_restored or call.last.is_void):
-        raise InternalError(f"call {call.number} attempt {call.last.number} was neither restored nor voided: a second attempt would break I4")
+        raise InternalError(
+            f"call {call.number} attempt {call.last.number} was neither restored nor voided: a second attempt would break I4"
+        )
     start_attempt(context, call.number, call.last.number + 1, call.script_index, call_from_json(call.input, f"call {call.number}"))
     finish_attempt(context, LIVE)
 
@@ -56,11 +59,25 @@ def start_attempt(context: Context, number: int, attempt: int, script_index: int
     found = capture(context)
     key = context.key(str(number), attempt, "1")
     started = events.AttemptStarted(
-        context.clock.now_ms(), number, attempt, script_index, call_to_json(call)["tool"], call_to_json(call), call.policy, key, request_digest(call)
+        context.clock.now_ms(),
+        number,
+        attempt,
+        script_index,
+        call_to_json(call)["tool"],
+        call_to_json(call),
+        call.policy,
+        key,
+        request_digest(call),
     )
     records = [*_outside(context, found), Record(started)]
     place = context.journal.append(records, found.blobs if found.differs else (), "intent")[-1]
-    intent = {"id": place.id.hex(), "seq": place.seq, "kind": started.kind, "version": started.version, "payload": events.encode(started).decode()}
+    intent = {
+        "id": place.id.hex(),
+        "seq": place.seq,
+        "kind": started.kind,
+        "version": started.version,
+        "payload": events.encode(started).decode(),
+    }
     _prepare(context, key, "command" if isinstance(call, BashCall) else "file", number, attempt, started.request_digest, intent)
 
 
@@ -85,7 +102,9 @@ def finish_attempt(context: Context, label: str) -> None:
     match request:
         case BashCall():
             mark = context.ledger.state.attempts[key].prepared.mark
-            environment = {name: value.encode("utf-8", "surrogateescape") for name, value in {**context.environment, KEY_VARIABLE: key}.items()}
+            environment = {
+                name: value.encode("utf-8", "surrogateescape") for name, value in {**context.environment, KEY_VARIABLE: key}.items()
+            }
             arguments = [b"bash", b"-c", request.run]
             shim = context.space.start_command(key, mark, arguments, context.root, environment, request.timeout_secs)
             settle_command(context, context.space.wait_command(key, shim), label)
@@ -180,5 +199,3 @@ def describe_exit(exit_: events.Exit) -> str:
             return "timed out"
         case "start_failed":
             return f"not started: {exit_.error}"
-
-

@@ -1,7 +1,7 @@
 """Looking at the workspace for the log: scan, difference to the head image, and the contents that the log lacks.
 
-An image is complete or does not exist (I11): a failed scan records nothing. A failure during a call is counted in the ledger (rule C5), from the
-third on it needs a person.
+An image is complete or does not exist (I11): a failed scan records nothing. A failure during a call is counted in the ledger (rule
+C5), from the third on it needs a person.
 """
 
 from collections.abc import Iterator
@@ -87,7 +87,9 @@ def capture_after_call(context: Context, call: int) -> Capture:
         failures = context.ledger.state.scan_failures[call]
         if failures < SCAN_FAILURES_BEFORE_PERSON:
             raise
-        raise NeedsPersonError(f"call {call} cannot be recorded after {failures} scans: {error}; repair the path, then drive again") from error
+        raise NeedsPersonError(
+            f"call {call} cannot be recorded after {failures} scans: {error}; repair the path, then drive again"
+        ) from error
 
 
 def check_root(context: Context) -> None:
@@ -96,9 +98,13 @@ def check_root(context: Context) -> None:
     try:
         found = read_root_identity(context.root)
     except (RootMissing, FileNotFoundError, NotADirectoryError) as error:
-        raise NeedsPersonError(f"{Label.ROOT_LOST.value}: the workspace {context.root} is missing; put it back, then drive again") from error
+        raise NeedsPersonError(
+            f"{Label.ROOT_LOST.value}: the workspace {context.root} is missing; put it back, then drive again"
+        ) from error
     if not is_same_root(recorded, found):
-        raise NeedsPersonError(f"{Label.ROOT_REPLACED.value}: {context.root} is not the directory this session began with; put that one back, then drive again")
+        raise NeedsPersonError(
+            f"{Label.ROOT_REPLACED.value}: {context.root} is not the directory this session began with; put that one back, then drive again"
+        )
 
 
 def recorded_identity(opened: events.SessionOpened) -> RootIdentity:

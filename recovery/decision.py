@@ -7,7 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from eventlog.errors import InternalError
-from recovery.facts import AttemptFact, BootFact, CallFact, DifferenceFact, Facts, LedgerFact, LogFact, PolicyFact, RootFact, find_contradiction
+from recovery.facts import (
+    AttemptFact,
+    BootFact,
+    CallFact,
+    DifferenceFact,
+    Facts,
+    LedgerFact,
+    LogFact,
+    PolicyFact,
+    RootFact,
+    find_contradiction,
+)
 from recovery.labels import Label
 
 
@@ -53,7 +64,9 @@ TABLE: tuple[Row, ...] = (
     Row(Label.RERUN_RESTORED, lambda facts: _is_after_restore(facts) and _may_rerun(facts)),
     Row(Label.INTERRUPT_RESTORED, lambda facts: _is_after_restore(facts) and facts.policy is PolicyFact.NEVER),
     Row(Label.RUN_VOIDED, lambda facts: _is_open(facts) and facts.attempt is AttemptFact.VOID),
-    Row(Label.ADOPT_EXIT, lambda facts: _is_command(facts) and facts.attempt is AttemptFact.EXIT_CLEAN and facts.boot is not BootFact.OTHER),
+    Row(
+        Label.ADOPT_EXIT, lambda facts: _is_command(facts) and facts.attempt is AttemptFact.EXIT_CLEAN and facts.boot is not BootFact.OTHER
+    ),
     Row(Label.REATTACH, lambda facts: _is_command(facts) and facts.attempt is AttemptFact.CLAIMED),
     Row(Label.VOID_AND_RUN, lambda facts: _is_command(facts) and facts.attempt is AttemptFact.NEVER_STARTED),
     Row(Label.ASK, lambda facts: _is_open(facts) and facts.policy is PolicyFact.ASK),

@@ -38,7 +38,9 @@ def open_ledger_fact(ledger: LedgerView | LogMissingError | CorruptError, state:
     return LedgerFact.SOUND if (header.ledger_id, header.generation) == expected else LedgerFact.OTHER_GENERATION
 
 
-def gather(state: SessionState, hashes: list[str], ledger: LedgerState | None, ledger_fact: LedgerFact, root: str, host: Host, accepted: str) -> Evidence:
+def gather(
+    state: SessionState, hashes: list[str], ledger: LedgerState | None, ledger_fact: LedgerFact, root: str, host: Host, accepted: str
+) -> Evidence:
     """All facts. `accepted` is the root hash of an outside state that a person accepted (rule C4). Raises ScanError."""
     root_fact = observe_root(root, state)
     found = look(root) if root_fact is RootFact.PRESENT else None
@@ -99,8 +101,8 @@ def _call_fact(state: SessionState) -> CallFact:
 def attempt_fact(call: CallState, attempt: Attempt | None, ledger: LedgerState | None) -> AttemptFact:
     """The newest attempt of an open call, from log and ledger. Pure.
 
-    "Never started" needs proof: an undamaged ledger of the right generation, no starting mark, nothing torn where one may have stood, and a call
-    above the high-water mark of collected ones.
+    "Never started" needs proof: an undamaged ledger of the right generation, no starting mark, nothing torn where one may have
+    stood, and a call above the high-water mark of collected ones.
     """
     if call.last.is_restored:
         return AttemptFact.RESTORED

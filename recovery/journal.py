@@ -15,7 +15,9 @@ def read_state(reader: Reader, stream: StreamId) -> tuple[SessionState, list[str
     """The verified, folded state of a session, and the hash (hex) of every event by seq - 1. Raises CorruptError, MisuseError."""
     if reader.stream(stream) is None:
         known = ", ".join(row.id for row in reader.streams())
-        raise MisuseError(f"{reader.name}: holds session {known}, not {show_text(stream)}; name another state directory in the session file")
+        raise MisuseError(
+            f"{reader.name}: holds session {known}, not {show_text(stream)}; name another state directory in the session file"
+        )
     stored = list(reader.events(stream))
     return fold_stream(stored, f"{reader.name}: session {stream}"), [event.hash.hex() for event in stored]
 

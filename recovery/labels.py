@@ -1,4 +1,5 @@
-"""The labels of recovery's decisions. They stand in the table, the log, the docs, the reports and the tests, and nowhere under another name."""
+"""The labels of recovery's decisions. They stand in the table, the log, the docs, the reports and the tests, and nowhere under
+another name."""
 
 from enum import StrEnum
 

@@ -1,4 +1,5 @@
-"""Opening a session: a new one is made all or nothing, an existing one is found, and a log that should exist and does not is never made anew (L9)."""
+"""Opening a session: a new one is made all or nothing, an existing one is found, and a log that should exist and does not is never
+made anew (L9)."""
 
 import contextlib
 import os
@@ -64,7 +65,9 @@ def check_log_exists(state: str) -> None:
     if os.path.exists(log_path(state)):
         return
     if should_exist(state):
-        raise LogMissingError(f"{show_text(log_path(state))}: the log is missing, though its session has run; put it back: a missing log is never made anew")
+        raise LogMissingError(
+            f"{show_text(log_path(state))}: the log is missing, though its session has run; put it back: a missing log is never made anew"
+        )
     raise MisuseError(f"{show_text(state)} is not the state directory of a session; start one with `recovery run SESSION.toml`")
 
 
@@ -77,7 +80,9 @@ def open_session(session: Session, epoch: int | None, allow_network: bool, clock
         _check_same(session)
         return False
     if should_exist(session.state) or (epoch or 1) > 1:
-        raise LogMissingError(f"{show_text(log_path(session.state))}: the log is missing, though its session has run; put it back: a missing log is never made anew")
+        raise LogMissingError(
+            f"{show_text(log_path(session.state))}: the log is missing, though its session has run; put it back: a missing log is never made anew"
+        )
     os.makedirs(session.state, mode=0o700, exist_ok=True)
     check_writable_place(session.state, allow_network=allow_network)
     return _create(session, clock, ids)
@@ -120,7 +125,8 @@ def _contents(root: str, found: Scan) -> Iterator[Blob]:
 
 
 def _remove_leftovers(state: str) -> None:
-    """Half-made logs of killed openings: never at the log's name, so nobody's. An opening in progress in another process then fails and says so."""
+    """Half-made logs of killed openings: never at the log's name, so nobody's. An opening in progress in another process then fails
+    and says so."""
     for name in os.listdir(state):
         if name.startswith(LOG_NAME + ".new-"):
             with contextlib.suppress(FileNotFoundError):
@@ -159,5 +165,3 @@ def is_finished(state: str) -> bool:
         return read_state(reader, only_stream(reader))[0].is_finished
     finally:
         reader.close()
-
-

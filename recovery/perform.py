@@ -1,7 +1,7 @@
 """Acting on decisions until recovery has settled (rules T5, T6). One decision, one act, then everything is gathered afresh.
 
-Repeating is safe: a decision that binds stands in the log before its act begins, every act is either one commit or a restore that converges,
-and a crash in between leaves the next driver the same or a later state (I12).
+Repeating is safe: a decision that binds stands in the log before its act begins, every act is either one commit or a restore that
+converges, and a crash in between leaves the next driver the same or a later state (I12).
 """
 
 from typing import assert_never
@@ -17,8 +17,8 @@ from recovery.facts import LedgerFact, RootFact
 from recovery.gather import Evidence, gather, observe_root
 from recovery.labels import NOT_ACTED_ON, Label
 from recovery.restore import complete_restore, forget_contents, open_obligation
-from recovery.space.protocol import PrepareSide
 from recovery.space.ledger import append_fenced
+from recovery.space.protocol import PrepareSide
 from recovery.space.records import Prepare
 
 
@@ -29,7 +29,9 @@ def recover(context: Context) -> None:
     while True:
         steps.reach("gather.before")
         state = context.journal.state
-        evidence = gather(state, context.journal.hashes, context.ledger.state, LedgerFact.SOUND, context.root, context.host, context.accept_outside)
+        evidence = gather(
+            state, context.journal.hashes, context.ledger.state, LedgerFact.SOUND, context.root, context.host, context.accept_outside
+        )
         label = decide(evidence.facts)
         steps.reach("decided")
         if label is Label.SETTLED:

@@ -23,7 +23,8 @@ from recovery.words import WORDS
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The answer: the label of the first decision (None when the session has finished), the facts behind it, and what the script would do next."""
+    """The answer: the label of the first decision (None when the session has finished), the facts behind it, and what the script
+    would do next."""
 
     session: str
     epoch: int

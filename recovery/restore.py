@@ -1,7 +1,8 @@
-"""A restore is an obligation: begun by `recovery_decided`, ended by `restore_finished` once the tree is applied, synced, scanned and equal (rule R1).
+"""A restore is an obligation: begun by `recovery_decided`, ended by `restore_finished` once the tree is applied, synced, scanned
+and equal (rule R1).
 
-The driver lays the contents ready in the space's own directory; the file worker moves and places. What was displaced is read from the quarantine
-directory itself (R3: the directory is the truth), over all rounds, in the commit that closes the obligation.
+The driver lays the contents ready in the space's own directory; the file worker moves and places. What was displaced is read from
+the quarantine directory itself (R3: the directory is the truth), over all rounds, in the commit that closes the obligation.
 """
 
 import os
@@ -104,7 +105,11 @@ def _closing_records(context: Context, obligation: Obligation, side: str, name: 
         os.close(root)
     return [
         Record(events.Quarantined(now, obligation.seq, name, [encode_bytes(path) for path in found])),
-        Record(events.RestoreFinished(now, obligation.seq, obligation.target_root, restored, len(found), len({path.split(b"/")[0] for path in found}))),
+        Record(
+            events.RestoreFinished(
+                now, obligation.seq, obligation.target_root, restored, len(found), len({path.split(b"/")[0] for path in found})
+            )
+        ),
         Record(events.Synced(now, obligation.target_root, context.host.boot_id())),
     ]
 
@@ -113,5 +118,3 @@ def forget_contents(context: Context) -> None:
     """Remove the laid-out contents of a finished restore."""
     for name in os.listdir(context.paths.contents):
         durable.unlink(os.path.join(context.paths.contents, name), "contents")
-
-

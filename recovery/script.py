@@ -100,7 +100,9 @@ def _parse_call(table: Any, where: str) -> Call:
     match table.get("tool"):
         case "bash":
             _allow(table, where, {"run", "timeout_secs"}, {"run"})
-            return BashCall(_no_nul(decode_bytes(table["run"], f"{where}: run"), where), _timeout(table, where), _policy(table, where, "never"))
+            return BashCall(
+                _no_nul(decode_bytes(table["run"], f"{where}: run"), where), _timeout(table, where), _policy(table, where, "never")
+            )
         case "write":
             _allow(table, where, {"path", "content", "mode"}, {"path", "content"})
             content = decode_bytes(table["content"], f"{where}: content")
@@ -177,7 +179,7 @@ def load_session(file: Path) -> Session:
     if not SESSION_NAME.match(table["name"]):
         raise MisuseError(f"{file}: name {table['name']!r} must be 1 to 64 letters, digits, '.', '_' or '-'")
     if table.get("mode", "transactional") in MODES_NOT_YET:
-        raise MisuseError(f"{file}: mode {table['mode']!r} is not in this version; use \"transactional\"")
+        raise MisuseError(f'{file}: mode {table["mode"]!r} is not in this version; use "transactional"')
     if table.get("mode", "transactional") != "transactional":
         raise MisuseError(f'{file}: unknown mode {table["mode"]!r}; use "transactional"')
     return Session(

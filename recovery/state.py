@@ -138,11 +138,15 @@ def _fold_attempt(state: SessionState, event: events.AttemptStarted, seq: int, p
     open_call = state.open_call
     if open_call is None:
         if event.call != len(state.calls) + 1 or event.attempt != 1:
-            raise CorruptError(f"{place}: call {event.call} attempt {event.attempt} begins where call {len(state.calls) + 1} attempt 1 belongs")
+            raise CorruptError(
+                f"{place}: call {event.call} attempt {event.attempt} begins where call {len(state.calls) + 1} attempt 1 belongs"
+            )
         call = CallState(event.call, event.script_index, event.tool, event.policy, event.input, (attempt,))
         return replace(state, calls=(*state.calls, call))
     if event.call != open_call.number or event.attempt != open_call.last.number + 1:
-        raise CorruptError(f"{place}: call {event.call} attempt {event.attempt} begins while call {open_call.number} attempt {open_call.last.number} is open")
+        raise CorruptError(
+            f"{place}: call {event.call} attempt {event.attempt} begins while call {open_call.number} attempt {open_call.last.number} is open"
+        )
     return _replace_call(state, replace(open_call, attempts=(*open_call.attempts, attempt)))
 
 
@@ -179,7 +183,9 @@ def _fold_restored(state: SessionState, event: events.RestoreFinished, place: st
     return _change_attempt(state, obligation.call, obligation.attempt, place, "restored")
 
 
-def _change_attempt(state: SessionState, call: int | None, attempt: int | None, place: str, became: Literal["restored", "void"]) -> SessionState:
+def _change_attempt(
+    state: SessionState, call: int | None, attempt: int | None, place: str, became: Literal["restored", "void"]
+) -> SessionState:
     open_call = state.open_call
     if open_call is None or open_call.number != call or open_call.last.number != attempt:
         raise CorruptError(f"{place}: decides on call {call} attempt {attempt}, which is not open")

@@ -1,7 +1,8 @@
 """Taking a session over, steps 2 and 3 of rule T: fates in one ledger transaction, then the condemned are killed and proved dead.
 
-Step 1 (the log's floor) is Journal.raise_floor; step 4 (gather) may begin only when `take_over` has returned. Ordering: the floor of the ledger is raised and
-every attempt without an exit record gets its fate in one record, so that an exit can only stand before it (clean) or after it (cut).
+Step 1 (the log's floor) is Journal.raise_floor; step 4 (gather) may begin only when `take_over` has returned. Ordering: the floor
+of the ledger is raised and every attempt without an exit record gets its fate in one record, so that an exit can only stand before
+it (clean) or after it (cut).
 """
 
 from eventlog import steps
@@ -27,16 +28,24 @@ def _give_fates(ledger: Ledger, state: SessionState, log_id: str, epoch: int, ho
     steps.reach("ledger.advance.before")
     with ledger.transaction() as transaction:
         if epoch < transaction.state.floor:
-            raise StaleEpochError(f"{ledger.name}: epoch {epoch} is below the ledger's floor {transaction.state.floor}; a newer driver has the space")
+            raise StaleEpochError(
+                f"{ledger.name}: epoch {epoch} is below the ledger's floor {transaction.state.floor}; a newer driver has the space"
+            )
         if epoch == transaction.state.floor:
             raise EpochTakenError(f"{ledger.name}: epoch {epoch} is held by another driver; start again under epoch {epoch + 1}")
-        fates = choose_fates(transaction.state, state, {key for key, attempt in transaction.state.attempts.items() if _lives(attempt, host)})
+        fates = choose_fates(
+            transaction.state, state, {key for key, attempt in transaction.state.attempts.items() if _lives(attempt, host)}
+        )
         helpers = sorted(transaction.state.helpers)
         transaction.append(Advance(epoch, log_id, state.head_seq, state.head_hash, fates, helpers))
 
 
 def _lives(attempt: Attempt, host: Host) -> bool:
-    return attempt.start is not None and attempt.start.identity.pid_namespace == host.pid_namespace() and is_alive(attempt.start.identity, host)
+    return (
+        attempt.start is not None
+        and attempt.start.identity.pid_namespace == host.pid_namespace()
+        and is_alive(attempt.start.identity, host)
+    )
 
 
 def choose_fates(ledger: LedgerState, state: SessionState, alive: set[str]) -> dict[str, Fate]:
@@ -46,7 +55,13 @@ def choose_fates(ledger: LedgerState, state: SessionState, alive: set[str]) -> d
     for key, attempt in ledger.attempts.items():
         if not attempt.is_open:
             continue
-        is_claimed = key == claimable and attempt.prepared.kind == "command" and attempt.start is not None and attempt.fate != "condemned" and key in alive
+        is_claimed = (
+            key == claimable
+            and attempt.prepared.kind == "command"
+            and attempt.start is not None
+            and attempt.fate != "condemned"
+            and key in alive
+        )
         fates[key] = "claimed" if is_claimed else "condemned"
     return fates
 
@@ -85,8 +100,8 @@ def _kill_condemned(ledger: Ledger, epoch: int, clock: Clock, host: Host) -> Non
         return
     spare = frozenset(_shim_pid(state.attempts[key]) for key in claimed_keys(state))
     by_cgroup = any(mark.startswith("cgroup:") for mark in helpers)
-    # With cgroups the spawner dies first: then no fork of it can still join an attempt's leaf. With the environment mark the shims die first,
-    # while they live as subreapers; a fork of the spawner that is not registered yet is stopped by the floor.
+    # With cgroups the spawner dies first: then no fork of it can still join an attempt's leaf. With the environment mark the shims
+    # die first, while they live as subreapers; a fork of the spawner that is not registered yet is stopped by the floor.
     if by_cgroup:
         _kill_helpers(helpers, clock, host, spare)
         _kill_attempts(condemned, clock, host)

@@ -1,8 +1,8 @@
 """A driver from its first line to its exit code.
 
-Order: fork the spawner (before any thread or log handle); claim the workspace; open or find the session; the ledger; the identity file; raise the log's floor (T1); ledger
-fates (T2); kill (T3); gather, decide, act (T4 to T6); run the script; finish. Exit codes: 0 finished, 75 fenced, 78 needs a person or another
-configuration, 1 try again, 70 a bug.
+Order: fork the spawner (before any thread or log handle); claim the workspace; open or find the session; the ledger; the identity
+file; raise the log's floor (T1); ledger fates (T2); kill (T3); gather, decide, act (T4 to T6); run the script; finish. Exit codes:
+0 finished, 75 fenced, 78 needs a person or another configuration, 1 try again, 70 a bug.
 """
 
 import contextlib
@@ -31,7 +31,16 @@ from recovery.driver.heartbeat import Heartbeat
 from recovery.facts import LedgerFact
 from recovery.gather import gather, open_ledger_fact
 from recovery.journal import Journal, only_stream, read_state
-from recovery.opening import IDENTITY_DIRECTORY, check_log_exists, check_places, ensure_ledger, is_finished, log_path, open_session, space_paths
+from recovery.opening import (
+    IDENTITY_DIRECTORY,
+    check_log_exists,
+    check_places,
+    ensure_ledger,
+    is_finished,
+    log_path,
+    open_session,
+    space_paths,
+)
 from recovery.perform import describe_refusal, recover
 from recovery.script import OnInterrupted, Session, call_from_json, decode_bytes
 from recovery.settings import Settings
@@ -83,7 +92,7 @@ def drive(order: Order, settings: Settings, ports: Ports) -> int:
     except KeyboardInterrupt:
         _tell(f"recovery: interrupted; `recovery drive {show_text(order.state)}` goes on")
         return 130
-    except Exception:
+    except Exception:  # noqa: BLE001
         # A bug: keep the evidence, and let no session go on from here.
         traceback.print_exc()
         return BUG
@@ -133,7 +142,9 @@ def _read(state: str, stream: StreamId | None) -> SessionState:
         reader.close()
 
 
-def _drive_epoch(order: Order, settings: Settings, ports: Ports, spawner: socket.socket, setting: MarkSetting, root: str, stream: StreamId) -> int:
+def _drive_epoch(
+    order: Order, settings: Settings, ports: Ports, spawner: socket.socket, setting: MarkSetting, root: str, stream: StreamId
+) -> int:
     paths = space_paths(order.state)
     ledger = _open_ledger(paths.ledger, ports.clock)
     epoch = settings.epoch or _next_epoch(order.state, _read(order.state, stream), ledger)
@@ -150,7 +161,18 @@ def _drive_epoch(order: Order, settings: Settings, ports: Ports, spawner: socket
         take_over(sound, journal.state, journal.log_id, epoch, paths, ports.clock, ports.host)
         space = LocalSpace(spawner, paths, sound, setting, epoch, ports.clock, ports.host, journal.check_fence)
         context = Context(
-            ports.clock, ports.host, ports.ids, root, settings.command_environment, paths, journal, sound, space, _say, _tell, order.accept_outside
+            ports.clock,
+            ports.host,
+            ports.ids,
+            root,
+            settings.command_environment,
+            paths,
+            journal,
+            sound,
+            space,
+            _say,
+            _tell,
+            order.accept_outside,
         )
         with Heartbeat(epoch, settings.heartbeat_secs, ports.clock, _say, _progress(journal)):
             code = _work(context, order)
@@ -239,7 +261,9 @@ def _leave_identity(state: str, driver: events.DriverIdentity, epoch: int) -> st
     os.makedirs(directory, mode=0o700, exist_ok=True)
     body = {"nonce": driver.nonce, "pid": driver.pid, "start_ticks": driver.start_ticks, "boot_id": driver.boot_id}
     path = os.path.join(directory, f"{driver.nonce}.json")
-    durable.publish(path, json.dumps({**body, "pid_namespace": driver.pid_namespace, "epoch": epoch, "purpose": "drive"}).encode(), "identity")
+    durable.publish(
+        path, json.dumps({**body, "pid_namespace": driver.pid_namespace, "epoch": epoch, "purpose": "drive"}).encode(), "identity"
+    )
     return path
 
 

@@ -67,7 +67,9 @@ def _parse(path: str, text: str) -> dict[str, str]:
     try:
         record = json.loads(text)
     except ValueError as error:
-        raise MisuseError(f"{show_text(path)}: not a holder record; look at it, and remove it when no session uses that workspace") from error
+        raise MisuseError(
+            f"{show_text(path)}: not a holder record; look at it, and remove it when no session uses that workspace"
+        ) from error
     if not isinstance(record, dict) or not all(isinstance(record.get(name), str) for name in ("root", "session", "state")):
         raise MisuseError(f"{show_text(path)}: not a holder record; look at it, and remove it when no session uses that workspace")
     return record

@@ -1,13 +1,15 @@
 """The ledger: the space's record of commands by key. One append-only file, one lock.
 
-Format. One record per line: 32 hex digits, a blank, a JSON object, a newline. The digits are the first 16 bytes of BLAKE3 over the digits of
-the line before (nothing for the first line) followed by the JSON bytes, so that a line changed, lost or moved breaks every line after it.
+Format. One record per line: 32 hex digits, a blank, a JSON object, a newline. The digits are the first 16 bytes of BLAKE3 over the
+digits of the line before (nothing for the first line) followed by the JSON bytes, so that a line changed, lost or moved breaks
+every line after it.
 
 Validity. Every complete line must verify, else the ledger is damaged and nothing is read past it. Bytes after the last newline are a torn
 end: never read, closed by the next writer with a `sealed` record written over them (case 22).
 
-Sync points. Every append is one write and one fdatasync before the function returns, under the lock: a record that was told to anybody is on disk.
-Every record of a driver (prepare, advance, collect, void ...) and every starting mark is refused below the floor; exit records never are.
+Sync points. Every append is one write and one fdatasync before the function returns, under the lock: a record that was told to
+anybody is on disk. Every record of a driver (prepare, advance, collect, void ...) and every starting mark is refused below the
+floor; exit records never are.
 """
 
 import contextlib
@@ -54,7 +56,9 @@ class LedgerView:
         try:
             self._descriptor = os.open(path, self._FLAGS | os.O_CLOEXEC)
         except FileNotFoundError as error:
-            raise LogMissingError(f"{self.name}: the ledger is missing; put it back from where it went: a missing ledger is never made anew") from error
+            raise LogMissingError(
+                f"{self.name}: the ledger is missing; put it back from where it went: a missing ledger is never made anew"
+            ) from error
         self.refresh()
 
     def refresh(self) -> None:
@@ -72,7 +76,9 @@ class LedgerView:
         digits, _, body = line.partition(b" ")
         where = f"{self.name}: line {self._line + 1}"
         if len(digits) != 32 or digits != _check(self._last, body):
-            raise CorruptError(f"{where}: damaged; line {self._line} is the last good one; the ledger is not read past it, put a whole copy back")
+            raise CorruptError(
+                f"{where}: damaged; line {self._line} is the last good one; the ledger is not read past it, put a whole copy back"
+            )
         try:
             record = _decoder.decode(body)
         except msgspec.MsgspecError as error:
@@ -129,7 +135,9 @@ class LedgerTransaction:
     def check_floor(self, epoch: int) -> None:
         """Raise StaleEpochError when `epoch` is below the floor (rules S4, S6)."""
         if epoch < self.state.floor:
-            raise StaleEpochError(f"{self._ledger.name}: epoch {epoch} is below the ledger's floor {self.state.floor}; a newer driver has the space")
+            raise StaleEpochError(
+                f"{self._ledger.name}: epoch {epoch} is below the ledger's floor {self.state.floor}; a newer driver has the space"
+            )
 
     def append(self, record: Record) -> None:
         """Append one record and sync it."""

@@ -1,7 +1,7 @@
 """The local space, seen from the driver: start commands, wait for them, have files changed, reattach after a takeover.
 
-The driver writes no workspace path; it asks the spawner for shims and the file worker. Losing one of them without its record halts the driver with exit 1
-(S7): a recovery in place would run beside an orphan of its own epoch.
+The driver writes no workspace path; it asks the spawner for shims and the file worker. Losing one of them without its record halts
+the driver with exit 1 (S7): a recovery in place would run beside an orphan of its own epoch.
 """
 
 import contextlib
@@ -20,21 +20,17 @@ from recovery.space.ledger import Ledger
 from recovery.space.marks import MarkSetting, name_mark
 from recovery.space.output import output_path
 from recovery.space.protocol import (
-    ApplyPlan,
     Begin,
     Done,
-    EditFile,
     Failed,
     Forked,
     Hello,
     HelloAnswer,
     Message,
-    PrepareSide,
     Stale,
     StartShim,
     StartWorker,
     WorkerRequest,
-    WriteFile,
 )
 from recovery.space.records import Exited
 
@@ -104,7 +100,9 @@ class LocalSpace:
             raise LostProcessError("the spawner answered without the file worker's socket; drive again")
         self._worker = socket.socket(fileno=descriptor)
 
-    def start_command(self, key: str, mark: str, arguments: list[bytes], directory: str, environment: dict[str, bytes], timeout: float | None) -> ProcessIdentity:
+    def start_command(
+        self, key: str, mark: str, arguments: list[bytes], directory: str, environment: dict[str, bytes], timeout: float | None
+    ) -> ProcessIdentity:
         """Start a shim for a prepared key; the shim's identity. Raises StaleEpochError, LostProcessError."""
         self._shims += 1
         request = StartShim(self._epoch, key, mark, arguments, os.fsencode(directory), environment, timeout, self._shims)
@@ -198,5 +196,3 @@ def greet_shim(paths: SpacePaths, name: str, key: str, identity: ProcessIdentity
     finally:
         os.close(descriptor)
     return isinstance(answer, HelloAnswer) and answer.key == key and answer.identity == identity
-
-

@@ -48,7 +48,9 @@ class FileLock:
                 if error.errno not in (errno.EACCES, errno.EAGAIN):
                     raise
             if self._clock.monotonic() >= deadline:
-                raise BusyError(f"{show_text(self._path)}: the ledger is locked ({self._holder()}) for more than {self._seconds:g} s; end that process and drive again")
+                raise BusyError(
+                    f"{show_text(self._path)}: the ledger is locked ({self._holder()}) for more than {self._seconds:g} s; end that process and drive again"
+                )
             self._clock.pause(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECS)
 

@@ -2,7 +2,8 @@
 
 A mark belongs to one attempt (spawner and file worker have their own) and is never used by two epochs. Two kinds here:
 
-- `cgroup:PATH`: a cgroup v2 leaf of its own. No process leaves it except a privileged one that moves itself; death is proved by `populated 0`.
+- `cgroup:PATH`: a cgroup v2 leaf of its own. No process leaves it except a privileged one that moves itself; death is proved by
+  `populated 0`.
 - `environment:TOKEN`: session, subreaper and an environment variable. Death is proved only while the shim lives as subreaper and two sweeps
   of its descendants are empty; with the shim gone it is not provable under this boot: FenceIncompleteError.
 """
@@ -34,7 +35,8 @@ class MarkSetting:
 
 
 def choose_marks(wanted: str) -> MarkSetting:
-    """The strongest mark this machine offers, or the one `wanted` (auto, cgroup, environment). Raises MisuseError when it is not to be had."""
+    """The strongest mark this machine offers, or the one `wanted` (auto, cgroup, environment). Raises MisuseError when it is not to
+    be had."""
     base = find_cgroup_base()
     match wanted:
         case "auto":
@@ -43,7 +45,9 @@ def choose_marks(wanted: str) -> MarkSetting:
             return MarkSetting("environment", "")
         case "cgroup":
             if not base:
-                raise MisuseError("SESSION_KILL_MARK=cgroup: no writable cgroup v2 hierarchy here; unset it, or delegate a cgroup to this user")
+                raise MisuseError(
+                    "SESSION_KILL_MARK=cgroup: no writable cgroup v2 hierarchy here; unset it, or delegate a cgroup to this user"
+                )
             return MarkSetting("cgroup", base)
         case other:
             raise MisuseError(f"SESSION_KILL_MARK={show_text(other)!r} is unknown; use auto, cgroup or environment")
@@ -142,9 +146,9 @@ def kill_mark(
 ) -> None:
     """Kill everything under a condemned mark and prove it dead.
 
-    `owner` is the recorded shim, spawner or worker, None when none was recorded (then nothing of it ever ran a command). `has_command` tells
-    that the owner may have executed one. `spare` are pids of claimed shims, which are children of a condemned spawner. Raises FenceIncompleteError;
-    no workspace path may be touched then (I7).
+    `owner` is the recorded shim, spawner or worker, None when none was recorded (then nothing of it ever ran a command).
+    `has_command` tells that the owner may have executed one. `spare` are pids of claimed shims, which are children of a condemned
+    spawner. Raises FenceIncompleteError; no workspace path may be touched then (I7).
     """
     steps.reach("kill.before")
     if owner is None or owner.boot_id == host.boot_id():  # another boot: the machine itself ended them
@@ -163,7 +167,9 @@ def _kill_under(mark: str, owner: ProcessIdentity | None, host: Host, clock: Clo
     if owner is None:
         return
     if owner.pid_namespace != host.pid_namespace():
-        raise FenceIncompleteError(f"process {owner.pid} was seen in another pid namespace and cannot be proved dead from here; {_NOTHING_TOUCHED}")
+        raise FenceIncompleteError(
+            f"process {owner.pid} was seen in another pid namespace and cannot be proved dead from here; {_NOTHING_TOUCHED}"
+        )
     if kind != "cgroup":
         _kill_by_subreaper(owner, host, clock, has_command, spare)
     if not kill_and_wait(owner, host, clock, DEATH_SECS):

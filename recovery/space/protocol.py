@@ -1,7 +1,7 @@
 """What driver, spawner, shim and file worker say to each other: closed unions of messages, framed on Unix stream sockets.
 
-A frame is a u32 length and that many bytes of JSON. Every request carries the epoch of who asks. A peer that ends closes its socket: `receive`
-then returns None, and no message is ever half-read.
+A frame is a u32 length and that many bytes of JSON. Every request carries the epoch of who asks. A peer that ends closes its
+socket: `receive` then returns None, and no message is ever half-read.
 """
 
 import socket

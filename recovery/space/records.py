@@ -1,7 +1,8 @@
 """The ledger's records, as one closed union, and the state that is folded from them. Pure.
 
-States of an attempt: prepared (the driver announced it), started (the starting mark is synced; the command may have run), exited, void.
-Fates are given by a takeover to attempts without an exit record: condemned is final, and an exit recorded after it is cut for ever (rule T2).
+States of an attempt: prepared (the driver announced it), started (the starting mark is synced; the command may have run), exited,
+void. Fates are given by a takeover to attempts without an exit record: condemned is final, and an exit recorded after it is cut for
+ever (rule T2).
 """
 
 from dataclasses import dataclass, field

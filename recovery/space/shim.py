@@ -1,9 +1,9 @@
 """The shim: the small process that owns one command (S4, S5).
 
-Ordering invariants. It joins the attempt's kill mark before anything else; under the ledger's lock it compares its epoch with the floor and syncs the starting mark;
-only then does its child execute the command. When the command's process has ended (its pipe does not count: case 31) what it left behind is
-ended, the output saved, and then the exit recorded: an exit record therefore says that nothing of the attempt lives. Below the floor it exits and
-starts nothing. Its child gets SIGKILL when the shim dies.
+Ordering invariants. It joins the attempt's kill mark before anything else; under the ledger's lock it compares its epoch with the
+floor and syncs the starting mark; only then does its child execute the command. When the command's process has ended (its pipe does
+not count: case 31) what it left behind is ended, the output saved, and then the exit recorded: an exit record therefore says that
+nothing of the attempt lives. Below the floor it exits and starts nothing. Its child gets SIGKILL when the shim dies.
 """
 
 import contextlib
@@ -68,7 +68,9 @@ def _listen(directory: str, leaf: str) -> Iterator[socket.socket]:
 
 
 class _Shim:
-    def __init__(self, request: StartShim, ledger: Ledger, listener: socket.socket, identity: ProcessIdentity, clock: Clock, host: Host) -> None:
+    def __init__(
+        self, request: StartShim, ledger: Ledger, listener: socket.socket, identity: ProcessIdentity, clock: Clock, host: Host
+    ) -> None:
         self._request = request
         self._ledger = ledger
         self._listener = listener

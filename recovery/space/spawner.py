@@ -50,7 +50,7 @@ def fork_process(body: Callable[[], None]) -> int:
     except CrashworthyError as error:
         print(error, file=sys.stderr)
         code = error.exit_code
-    except BaseException:
+    except BaseException:  # noqa: BLE001
         # The last line of a forked process: whatever it was, the evidence goes to stderr and the process ends.
         traceback.print_exc()
     finally:
@@ -137,5 +137,3 @@ def _reap() -> None:
             pass
     except ChildProcessError:
         return
-
-

@@ -142,9 +142,7 @@ def _do(worker: _Worker, action: Action) -> None:
         case SetAttributes():
             _set_attributes(worker, action)
         case FinishDirectory():
-            set_attributes(
-                worker.tree.directory(action.path), action.mode, action.xattrs, action.mtime_ns, f"{worker.step}.finish"
-            )
+            set_attributes(worker.tree.directory(action.path), action.mode, action.xattrs, action.mtime_ns, f"{worker.step}.finish")
 
 
 def _displace(worker: _Worker, action: Displace) -> None:

@@ -25,7 +25,8 @@ _NOT_SUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.EPERM)
 # struct statx up to stx_mnt_id, linux/stat.h: mask, blksize, attributes, nlink, uid, gid, mode, ino, size, blocks, attributes_mask,
 # four times (s64, u32, pad) in the order accessed, born, changed, modified, rdev and dev as u32 pairs, mnt_id.
 _LAYOUT = struct.Struct("=IIQIIIH2xQQQQ" + "qI4x" * 4 + "IIII" + "Q")
-_BUFFER_BYTES = 256
+_Buffer = ctypes.c_char * 256
+_WANTED = ctypes.c_uint(_BASIC_STATS | _BIRTH_TIME | _MOUNT_ID)
 _library = ctypes.CDLL(None, use_errno=True)
 _call = getattr(_library, "statx", None)
 
@@ -68,30 +69,38 @@ def look_through(descriptor: int) -> Status:
     return _look(descriptor, b"", _AT_EMPTY_PATH)
 
 
+def look_again(descriptor: int) -> Status:
+    """The status of what an open descriptor holds, without birth time and mount: cheaper, enough to tell versions apart."""
+    return _look_plainly(descriptor, b"")
+
+
 def _look(directory: int, name: bytes, flags: int) -> Status:
     if _call is None:
         return _look_plainly(directory, name)
-    buffer = ctypes.create_string_buffer(_BUFFER_BYTES)
-    mask = _BASIC_STATS | _BIRTH_TIME | _MOUNT_ID
-    if _call(directory, name, flags | _AT_NO_AUTOMOUNT, ctypes.c_uint(mask), buffer) == 0:
-        return _decode(buffer.raw)
+    buffer = _Buffer()
+    if _call(directory, name, flags | _AT_NO_AUTOMOUNT, _WANTED, buffer) == 0:
+        return _decode(buffer)
     number = ctypes.get_errno()
     if number in _NOT_SUPPORTED:
         return _look_plainly(directory, name)
     raise OSError(number, os.strerror(number), os.fsdecode(name))
 
 
-def _decode(raw: bytes) -> Status:
-    fields = _LAYOUT.unpack_from(raw)
-    mask, _, attributes, links, _, _, mode, inode, size, _, _ = fields[:11]
-    birth, changed, modified = (fields[at] * _BILLION + fields[at + 1] for at in (13, 15, 17))
-    device = os.makedev(fields[21], fields[22])
+def _decode(buffer: ctypes.Array[ctypes.c_char]) -> Status:
+    fields = _LAYOUT.unpack_from(buffer)
+    mask, _, attributes, links, _, _, mode, inode, size = fields[:9]
     return Status(
-        device, inode, mode, links, size, modified, changed,
-        birth if mask & _BIRTH_TIME else None,
-        fields[23] if mask & _MOUNT_ID else None,
-        bool(attributes & _MOUNT_ROOT),
-    )  # fmt: skip
+        device=os.makedev(fields[21], fields[22]),
+        inode=inode,
+        mode=mode,
+        links=links,
+        size=size,
+        mtime_ns=fields[17] * _BILLION + fields[18],
+        ctime_ns=fields[15] * _BILLION + fields[16],
+        birth_ns=fields[13] * _BILLION + fields[14] if mask & _BIRTH_TIME else None,
+        mount_id=fields[23] if mask & _MOUNT_ID else None,
+        mount_root=bool(attributes & _MOUNT_ROOT),
+    )
 
 
 def _look_plainly(directory: int, name: bytes) -> Status:

@@ -13,7 +13,7 @@ from blake3 import blake3
 from eventlog.image import Entry, encode_xattrs
 from eventlog.image_values import LINK_MODE, MODE_BITS, MTIME_MAX, MTIME_MIN
 from recovery.workspace.beneath import OPEN_FILE
-from recovery.workspace.kernel import Status, kind_of, look_through
+from recovery.workspace.kernel import Status, kind_of, look_again
 
 CHUNK_BYTES = 1 << 20
 ROOT_IDENTITY_XATTR = b"user.crashworthy.root"
@@ -29,12 +29,12 @@ def observe_file(name: bytes, directory: int) -> tuple[Entry, Status]:
     """The entry of the regular file `name` (its `link` left None) and its status; size and content belong to the same bytes."""
     descriptor = open_or_changed(name, directory, OPEN_FILE)
     try:
-        before = look_through(descriptor)
+        before = look_again(descriptor)
         if kind_of(before.mode) != "f":
             raise ChangedUnderneath
         content, size = hash_descriptor(descriptor)
         xattrs = read_xattrs(descriptor)
-        after = look_through(descriptor)
+        after = look_again(descriptor)
     finally:
         os.close(descriptor)
     if size != after.size or not before.is_same_version(after):

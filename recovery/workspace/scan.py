@@ -8,7 +8,7 @@ mounts, links to the outside) is listed beside the image.
 import os
 from dataclasses import dataclass, field, replace
 
-from eventlog.errors import ScanError
+from eventlog.errors import InternalError, ScanError
 from eventlog.image import Entry
 from eventlog.show import show_path
 from recovery.workspace import observe
@@ -184,7 +184,8 @@ class _Walk:
 
     def _current(self) -> int:
         descriptor = self._frames[-1].descriptor
-        assert descriptor is not None, "the innermost directory is always open"
+        if descriptor is None:
+            raise InternalError("the innermost directory of a scan is not open")
         return descriptor
 
     def _suspend(self, frame: _Frame) -> None:

@@ -136,9 +136,7 @@ def _open_regular(name: bytes, directory: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _replace(
-    tree: Beneath, real: bytes, content: bytes, mode: int | None, existing: _Existing | None, side: str, step: str
-) -> ToolResult:
+def _replace(tree: Beneath, real: bytes, content: bytes, mode: int | None, existing: _Existing | None, side: str, step: str) -> ToolResult:
     if mode is None:
         mode = _NEW_FILE_MODE if existing is None else existing.status.mode & MODE_BITS
     staging = open_staging(side)

@@ -1,8 +1,8 @@
 """The file worker: the one process that changes workspace paths for the engine (S6).
 
-Every request is a ledger record with its own starting mark, made under the lock and refused below the floor, so that a worker of an old epoch
-that wakes up changes nothing. Its exit record proves nothing: only the log's call_settled or restore_finished does. It registers itself before it serves,
-and ends when its driver's socket closes.
+Every request is a ledger record with its own starting mark, made under the lock and refused below the floor, so that a worker of an
+old epoch that wakes up changes nothing. Its exit record proves nothing: only the log's call_settled or restore_finished does. It
+registers itself before it serves, and ends when its driver's socket closes.
 """
 
 import os
@@ -94,7 +94,9 @@ class _Worker:
 
     def _apply(self, request: ApplyPlan) -> Effect:
         plan = decode_plan(request.plan)
-        applied = apply_plan(plan, root=self._root, side=self._side, quarantine_directory=request.quarantine, content_directory=request.contents)
+        applied = apply_plan(
+            plan, root=self._root, side=self._side, quarantine_directory=request.quarantine, content_directory=request.contents
+        )
         return Exit("exited", code=0), "", {"restored": applied.restored, "displaced": applied.displaced, "round": applied.round}
 
 

@@ -1,7 +1,8 @@
 """A zygote that runs nothing: it answers as its script says. In process, or (run as a file) over the real protocol.
 
-The script maps a step, or `clean` for the clean run, to what happens there: `pass` (the default), `fail`, `unfired` (claims a pass although its fault did not
-fire), `unjudged`, `error` (an answer of that kind), `die`, and for the process only `babble` (a line that is no answer) and `hang`.
+The script maps a step, or `clean` for the clean run, to what happens there: `pass` (the default), `fail`, `unfired` (claims a pass
+although its fault did not fire), `unjudged`, `error` (an answer of that kind), `die`, and for the process only `babble` (a line that
+is no answer) and `hang`.
 """
 
 import json

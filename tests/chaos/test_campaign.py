@@ -18,6 +18,7 @@ from eventlog.errors import MisuseError
 from tests.chaos.fakes import STEPS, FakeZygote, fake_command, make_result, make_scenario
 
 ALL = len(STEPS) + 3
+EVERYTHING = Limits()
 CONFIG = Config(0, "ci", "chaos", 1, 0, ())
 
 
@@ -40,11 +41,11 @@ class Bench:
         self.area.mkdir()
         self.out = home / "run"
 
-    def run(self, script: Mapping[str, str], limits: Limits = Limits(), seed: int = 1, jobs: int = 1, **more: Any) -> CampaignResult:
+    def run(self, script: Mapping[str, str], limits: Limits = EVERYTHING, seed: int = 1, jobs: int = 1, **more: Any) -> CampaignResult:
         return self.start(lambda slot: FakeZygote(script), limits, seed, jobs, **more)
 
     def start(
-        self, start: Callable[[int], Zygote], limits: Limits = Limits(), seed: int = 1, jobs: int = 1, scenarios: Any = None
+        self, start: Callable[[int], Zygote], limits: Limits = EVERYTHING, seed: int = 1, jobs: int = 1, scenarios: Any = None
     ) -> CampaignResult:
         with RunDirectory(self.out, CONFIG, Ticks()) as run, open_pool(start, jobs) as pool:
             return Campaign(pool, run, self.area, Silent(), Ticks()).run(scenarios or [make_scenario()], limits, seed)
@@ -90,7 +91,7 @@ def test_a_failed_trial_is_a_failed_campaign_and_is_kept(bench: Bench) -> None:
 
 
 def test_only_the_first_failures_are_kept(bench: Bench) -> None:
-    done = bench.run({step: "fail" for step in STEPS}, scenarios=[make_scenario(f"s{number}") for number in range(4)])
+    done = bench.run(dict.fromkeys(STEPS, "fail"), scenarios=[make_scenario(f"s{number}") for number in range(4)])
     assert sum(bool(one.kept) for one in done.results) == KEPT
 
 
@@ -146,7 +147,7 @@ def test_limits_choose_trials(tmp_path: Path) -> None:
     assert count("step", Limits(step=STEPS[0])) == 1
     assert count("fault", Limits(fault="supersede")) == 2
     assert count("budget", Limits(budget_secs=0.5)) < ALL
-    assert count("failed", Limits(stop_after=1), {step: "fail" for step in STEPS}) < ALL
+    assert count("failed", Limits(stop_after=1), dict.fromkeys(STEPS, "fail")) < ALL
 
 
 def test_a_limited_campaign_that_passes_says_what_it_left(bench: Bench) -> None:
@@ -178,7 +179,7 @@ def test_a_lost_zygote_is_replaced_and_its_trial_unknown(bench: Bench) -> None:
 
 def test_a_campaign_without_zygotes_is_no_verdict(bench: Bench) -> None:
     with pytest.raises(AllLostError, match="all zygotes are lost"):
-        bench.run({step: "die" for step in STEPS})
+        bench.run(dict.fromkeys(STEPS, "die"))
     assert sum(line["what"] == "zygote lost" for line in bench.read("history.jsonl")) == RESTARTS + 1
 
 

@@ -30,6 +30,8 @@ def find_calls(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield node.lineno, ".replace(target)"
             case ast.ImportFrom(module="os" | "shutil", names=names):
                 yield from ((node.lineno, f"from {node.module} import {one.name}") for one in names if one.name in OF_OS | OF_SHUTIL)
+            case _:
+                pass
 
 
 def is_owner(value: ast.expr) -> bool:

@@ -1,5 +1,6 @@
 """What the project's files hold: no path of a machine, every package marked as typed, what ships and what the README promises."""
 
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -34,7 +35,7 @@ def test_no_file_names_a_path_of_the_machine_it_was_written_on() -> None:
         for file in find_files()
         for text in [file.read_bytes().decode("utf-8", "replace")]
         for path in MACHINE_PATHS
-        if path in text
+        if re.search(rf"(?<![\w.]){re.escape(path)}", text)
     ]
     assert not found
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 NAMES = [b"a", b"b", b"a-b", b"\xff\xfe", b"new\nline", b"-rf", b" ", b"\\", b".x.tmp"]
 CONTENTS = [b"", b"one", b"two", b"x" * 70000, bytes(200000) + b"end"]
-TARGETS = [b"a", b"a/b", b"nowhere", b"..", b".", b"/dev/null", b"\xe9\n"]
+TARGETS = [b"a", b"a/b", b"nowhere", b"..", b".", b"/no/such/place", b"\xe9\n"]
 FILE_MODES = [0o644, 0o600, 0o444, 0o755, 0o4755, 0o1644]
 DIRECTORY_MODES = [0o755, 0o700, 0o555, 0o2775, 0o1777]
 BASE_NS = 1600000000 * 10**9

@@ -289,7 +289,8 @@ def test_case_03_a_scan_under_a_plain_c_locale_gives_the_same_image(tmp_path: Pa
         "import sys; from eventlog.image import root_hash; from recovery.workspace.scan import scan\n"
         "print(root_hash(scan(sys.argv[1], side_directory_name=None).image).hex())"
     )
-    environment = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONPATH": str(Path(__file__).parents[3])}
+    found_in = os.pathsep.join([str(Path(__file__).parents[3]), *sys.path])
+    environment = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0", "PYTHONPATH": found_in}
     done = subprocess.run([sys.executable, "-c", program, root], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == root_hash(scan(root, side_directory_name=None).image).hex()
 
