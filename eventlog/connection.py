@@ -5,7 +5,7 @@ No other code of the project opens a log's files (L6: closing any other descript
 
 import os
 import sys
-from importlib import resources
+from pathlib import Path
 
 import apsw
 
@@ -15,6 +15,7 @@ from eventlog.values import FORMAT
 
 OLDEST_SQLITE = (3, 51, 3)
 APPLICATION_ID = 0x43574C31
+SCHEMA = Path(__file__).with_name("schema.sql")
 PAGE_BYTES = 16384
 BUSY_MS = 5000
 
@@ -44,7 +45,7 @@ def create(path: str) -> apsw.Connection:
     _settle(connection, path)
     connection.pragma("application_id", APPLICATION_ID)
     connection.pragma("user_version", FORMAT)
-    connection.execute(resources.files("eventlog").joinpath("schema.sql").read_text("utf-8")).fetchall()
+    connection.execute(SCHEMA.read_text("utf-8")).fetchall()
     return connection
 
 

@@ -120,7 +120,7 @@ def settle_command(context: Context, exited: Exited, label: str) -> None:
     data = context.space.read_output(mark)
     output = events.Output(exited.output_total, len(data), exited.output_total > len(data), content_id(data).hex())
     _settle(context, exited.exit, output, tuple(encode_content([data])), label)
-    context.space.forget_output(mark)
+    context.space.forget_attempt(mark)
 
 
 def settle_files(context: Context, request: WriteFile | EditFile) -> None:

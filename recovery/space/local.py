@@ -17,7 +17,7 @@ from eventlog.ports import Clock, Host
 from recovery.space import protocol
 from recovery.space.identity import ProcessIdentity, is_dead, open_process
 from recovery.space.ledger import Ledger
-from recovery.space.marks import MarkSetting, name_mark
+from recovery.space.marks import MarkSetting, name_mark, release_mark
 from recovery.space.output import output_path
 from recovery.space.protocol import (
     Begin,
@@ -76,6 +76,7 @@ class LocalSpace:
         self._check_fence = check_fence
         self._shims = 0
         self._worker: socket.socket | None = None
+        self._helpers: list[ProcessIdentity] = []
 
     @property
     def space_id(self) -> str:
@@ -88,14 +89,15 @@ class LocalSpace:
 
     def begin(self) -> None:
         """Have the spawner register under this epoch. Raises StaleEpochError, LostProcessError."""
-        self._ask(Begin(self._epoch, self.mark(f"e{self._epoch}-spawner"), self._paths.ledger, self._paths.directory))
+        begin = Begin(self._epoch, self.mark(f"e{self._epoch}-spawner"), self._paths.ledger, self._paths.directory)
+        self._helpers.append(self._ask(begin).identity)
 
     def start_worker(self, root: str) -> None:
         """Have the file worker forked; it registers itself before it serves."""
         request = StartWorker(self._epoch, self.mark(f"e{self._epoch}-worker"), root, self.space_id)
         self._send(self._spawner, request, "spawner")
         answer, descriptor = protocol.receive_with_descriptor(self._spawner)
-        self._check_forked(answer)
+        self._helpers.append(self._check_forked(answer).identity)
         if descriptor is None:
             raise LostProcessError("the spawner answered without the file worker's socket; drive again")
         self._worker = socket.socket(fileno=descriptor)
@@ -170,16 +172,23 @@ class LocalSpace:
         with open(output_path(self._paths.directory, mark.rpartition("/")[2]), "rb") as file:
             return file.read()
 
-    def forget_output(self, mark: str) -> None:
-        """Remove the output file of an attempt whose outcome is in the log."""
+    def forget_attempt(self, mark: str) -> None:
+        """Remove what an attempt whose outcome is in the log still holds: its output file and its mark."""
+        release_mark(mark)
         with contextlib.suppress(FileNotFoundError):
             durable.unlink(output_path(self._paths.directory, mark.rpartition("/")[2]), "output")
 
     def close(self) -> None:
-        """Let spawner and file worker end."""
+        """Let spawner and file worker end, and give their marks back. For a session's clean end; a crash leaves it to the next takeover."""
         self._spawner.close()
         if self._worker is not None:
             self._worker.close()
+        for identity in self._helpers:
+            with open_process(identity, self._host) as descriptor:
+                if descriptor is not None:
+                    self._wait_readable(descriptor)
+        release_mark(self.mark(f"e{self._epoch}-worker"))
+        release_mark(self.mark(f"e{self._epoch}-spawner"))
 
 
 def greet_shim(paths: SpacePaths, name: str, key: str, identity: ProcessIdentity, epoch: int) -> bool:

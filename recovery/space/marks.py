@@ -14,7 +14,7 @@ import signal
 from dataclasses import dataclass
 from typing import Literal
 
-from eventlog import steps
+from eventlog import durable, steps
 from eventlog.errors import FenceIncompleteError, MisuseError
 from eventlog.ports import Clock, Host
 from eventlog.show import show_text
@@ -131,14 +131,16 @@ def remove_leaf(leaf: str) -> None:
     """Remove an empty leaf and the leaf of its command. A leaf still in use stays: its removal is tidiness, not safety."""
     for path in (f"{leaf}/command", leaf):
         with contextlib.suppress(OSError):
-            os.rmdir(path)
+            durable.remove_directory(path, "mark")
 
 
 def release_mark(mark: str) -> None:
-    """Give back what a dead attempt's mark holds."""
+    """Give back what a dead attempt's mark holds, and the space's own cgroup once its last leaf is gone."""
     kind, _, value = mark.partition(":")
     if kind == "cgroup":
         remove_leaf(value)
+        with contextlib.suppress(OSError):
+            durable.remove_directory(os.path.dirname(value), "mark")
 
 
 def kill_mark(
@@ -237,9 +239,11 @@ def list_descendants(root: int, spare: frozenset[int] = frozenset()) -> list[int
     return found
 
 
-def count_living(root: int) -> int:
-    """How many descendants of `root` have not ended."""
-    return sum(not _is_zombie(pid) for pid in list_descendants(root))
+def count_members(leaf: str) -> int:
+    """How many processes are in a cgroup."""
+    with contextlib.suppress(FileNotFoundError), open(f"{leaf}/cgroup.procs", encoding="ascii") as file:
+        return len(file.read().split())
+    return 0
 
 
 def _is_zombie(pid: int) -> bool:

@@ -180,12 +180,12 @@ class _Shim:
         """End what the command left behind (policy `kill`, rule S11); how many there were."""
         steps.reach("sweep.before")
         kind, _, leaf = marks.command_mark(self._request.mark).partition(":")
-        survivors = marks.count_living(os.getpid())
         if kind == "cgroup":
+            survivors = marks.count_members(leaf)
             if not marks.kill_cgroup(leaf, self._clock):
                 raise OSError(f"processes of {self._request.key} in {leaf} do not die")
         else:
-            marks.kill_descendants(os.getpid(), self._host, self._clock)
+            survivors = marks.kill_descendants(os.getpid(), self._host, self._clock)
         self._reap()
         steps.reach("sweep.after")
         return survivors
