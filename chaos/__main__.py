@@ -16,6 +16,7 @@ from chaos import console
 from chaos.launch import make_config, run_request, start_processes
 from chaos.listing import list_app
 from chaos.options import Options, Request, check_options, write_command
+from chaos.planted.command import planted
 from chaos.progress import make_progress
 from chaos.results import RUN_FORMAT, Verdict
 from chaos.rundir import RunDirectory
@@ -32,6 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(list_app, name="list")
+app.command("planted")(planted)
 
 
 @app.callback(invoke_without_command=True)

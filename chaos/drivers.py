@@ -1,5 +1,6 @@
 """Starting drivers for a trial: forked from the warm zygote, or the real command in a process of its own. Both get the same environment."""
 
+import gc
 import json
 import os
 import sys
@@ -17,7 +18,7 @@ from recovery.script import Session, call_to_json
 from recovery.settings import read_settings
 
 HARNESS_FAILED = 99
-KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
+KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SESSION_KILL_MARK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ def _redirect(place: Place, epoch: int) -> None:
 
 
 def _drive_forked(scenario: Scenario, place: Place, environment: Mapping[str, str]) -> NoReturn:
+    gc.disable()  # a collection would touch, and so copy, what is shared with the zygote
     steps.install(steps.hook_from_environment(environment))
     order = Order(str(place.state), to_session(scenario, place))
     code = drive(order, read_settings(environment), Ports(SystemClock(), RandomIds(), LinuxHost()))

@@ -92,13 +92,33 @@ def enumerate_trials(recording: Recording, plan: Sequence[Action] = (), first_nu
         aimed = {action.at for action in plan if action.do == "kill"}
         unreachable = tuple(Unreachable(step, "not in this scenario") for step in steps if step not in aimed)
     else:
-        aimed_steps = [step for step in steps if parse_step(step).epoch == 1]
+        unprovable = _find_unprovable(steps) if recording.kill_mark == "environment" else frozenset()
+        aimed_steps = [step for step in steps if parse_step(step).epoch == 1 and step not in unprovable]
         plans = [((Action(step, "kill"),), "fork") for step in aimed_steps]
         plans += [((Action(EXEC_STEP, "kill"),), "exec")] if EXEC_STEP in steps else []
         plans += [((Action(step, "supersede"),), "fork") for step in SUPERSEDE_STEPS if step in steps]
-        unreachable = tuple(Unreachable(step, "not yet") for step in steps if step not in aimed_steps)
+        reasons = {step: "platform" if step in unprovable else "not yet" for step in steps if step not in aimed_steps}
+        unreachable = tuple(Unreachable(step, reason) for step, reason in reasons.items())
     trials = tuple(Trial(number, recording.scenario, actions, entry) for number, (actions, entry) in enumerate(plans, first_number))
     return Enumeration(recording.scenario, steps, trials, unreachable)
+
+
+def _find_unprovable(steps: Sequence[str]) -> frozenset[str]:
+    """Steps of shims between their starting mark and their exit record: killed there under the environment mark, nobody can prove
+    that their command is dead, and recovery rightly refuses to go on (rule S8)."""
+    found: set[str] = set()
+    running: set[str] = set()
+    for step in steps:
+        parsed = parse_step(step)
+        if not parsed.role.startswith("shim"):
+            continue
+        if parsed.name == "ledger.start.append.unsynced":
+            running.add(parsed.role)
+        if parsed.name == "ledger.exit.append.unsynced":
+            running.discard(parsed.role)
+        if parsed.role in running:
+            found.add(step)
+    return frozenset(found)
 
 
 def fault_of(trial: Trial) -> str:

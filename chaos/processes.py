@@ -49,7 +49,7 @@ def _children(pid: int) -> list[int]:
 
 
 def list_alive(root: int, without: int, roles: Mapping[int, str]) -> tuple[Alive, ...]:
-    """The live processes of a trial by role: what passed a step of the engine; a `command` or what one started; else a `fork` of the engine."""
+    """The live processes of a trial by role: what passed a step of the engine, a `command` or what one started, else a `fork`."""
     commands: set[int] = set()
     alive = []
     for pid in list_descendants(root, without):  # parents first

@@ -95,8 +95,13 @@ class TrialResult(msgspec.Struct, frozen=True):
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """A clean run of a scenario: its steps in the order passed, and its own verdict (it must pass before anything is killed)."""
+    """A clean run of a scenario: its steps in the order passed, and its own verdict (it must pass before anything is killed).
+
+    `kill_mark` is the mark that was in force (`cgroup` or `environment`): with `environment` the death of a command whose shim was
+    killed cannot be proved, so those steps are unreachable.
+    """
 
     scenario: str
     steps: tuple[str, ...]
     result: TrialResult
+    kill_mark: str = "cgroup"

@@ -43,7 +43,14 @@ class Bench:
 def record_scenario(bench: Bench, scenario: Scenario, directory: Path) -> Recording:
     """A clean run: its steps, and its own verdict."""
     result = run_trial(bench, scenario, Trial(0, scenario.name, ()), directory, ())
-    return Recording(scenario.name, read_steps(Place(directory)), result)
+    place = Place(directory)
+    return Recording(scenario.name, read_steps(place), result, _kill_mark(place))
+
+
+def _kill_mark(place: Place) -> str:
+    """The kind of mark that the clean run's ledger names."""
+    ledger = place.state / "space" / "ledger"
+    return "environment" if ledger.exists() and '"mark":"environment:' in ledger.read_text("utf-8", "replace") else "cgroup"
 
 
 def run_trial(bench: Bench, scenario: Scenario, trial: Trial, directory: Path, steps: Sequence[str]) -> TrialResult:

@@ -1,6 +1,8 @@
 """The `eventlog` command: look at a log. Exit codes: 0 sound, 1 damage found, 2 usage."""
 
+import base64
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +27,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per li
 
 def log_path(given: Path) -> str:
     """The log file for what a person named: the file itself, or the state directory around it."""
-    return str(given / "log.sqlite" if given.is_dir() else given)
+    return os.path.join(given, "log.sqlite") if os.path.isdir(given) else str(given)
 
 
 @app.command()
@@ -43,13 +45,21 @@ def verify(log: LogArgument, as_json: JsonOption = False) -> int:
     path = log_path(log)
     found = verify_log(Reader.open(path))
     if as_json:
-        print(msgspec.json.encode({"log": path, **msgspec.to_builtins(found)}).decode())
+        print(json.dumps({"log": _path_json(path), **msgspec.to_builtins(found)}))
     else:
         for finding in found.findings:
             print(f"DAMAGE {show_text(finding.where)}: {show_text(finding.what)}")
         state = "damaged" if found.findings else "sound"
         print(f"{show_text(path)}: {state}: {found.streams} sessions, {found.events} events, {found.blobs} blobs, {found.blob_bytes} bytes")
     return 1 if found.findings else 0
+
+
+def _path_json(path: str) -> str | dict[str, str]:
+    raw = os.fsencode(path)
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(raw).decode()}
 
 
 def _event_json(stream: StreamId, stored: StoredEvent) -> dict[str, object]:
@@ -67,7 +77,8 @@ def _event_json(stream: StreamId, stored: StoredEvent) -> dict[str, object]:
 
 def _event_line(stream: StreamId, stored: StoredEvent) -> str:
     changed = f" ({len(stored.changes)} paths changed)" if stored.changes else ""
-    return f"{stream} {stored.seq:>5} epoch {stored.epoch:<3} {stored.event.kind:<19} {show_text(describe(stored.event))}{changed}"
+    place = f"{show_text(stream)} {stored.seq:>5} epoch {stored.epoch:<3}"
+    return f"{place} {stored.event.kind:<19} {show_text(describe(stored.event))}{changed}"
 
 
 def describe(event: events.Event) -> str:

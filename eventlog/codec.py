@@ -12,6 +12,7 @@ from eventlog.values import CHUNK_BYTES, ContentId
 
 EVENT_DOMAIN = b"crashworthy event 1\0"
 _compressor = zstandard.ZstdCompressor(level=3)
+_UNKNOWN_SIZE = -1
 _decompressor = zstandard.ZstdDecompressor()
 
 
@@ -84,6 +85,8 @@ def encode_chunk_list(name: ContentId, size: int, chunks: Sequence[ContentId]) -
 def decode_chunk_list(blob: Blob) -> tuple[ContentId, ...]:
     """The chunk names in a `chunks` blob; CorruptError when their number does not fit the size."""
     expected = -(-blob.size // CHUNK_BYTES)
+    if expected < 2:
+        raise CorruptError(f"blob {blob.content.hex()}: cut into chunks, but its size is {blob.size}")
     if len(blob.data) != 32 * expected:
         raise CorruptError(f"blob {blob.content.hex()}: {len(blob.data)} bytes of chunk names where {32 * expected} belong")
     return tuple(ContentId(blob.data[at : at + 32]) for at in range(0, len(blob.data), 32))
@@ -91,8 +94,8 @@ def decode_chunk_list(blob: Blob) -> tuple[ContentId, ...]:
 
 def decode_blob(blob: Blob) -> bytes:
     """The content of a `raw` or `zstd` blob, verified against its name (I9)."""
-    if blob.size > CHUNK_BYTES:
-        raise CorruptError(f"blob {blob.content.hex()}: size {blob.size} is above the chunk size")
+    if not 0 <= blob.size <= CHUNK_BYTES:
+        raise CorruptError(f"blob {blob.content.hex()}: size {blob.size} is not from 0 to the chunk size")
     match blob.codec:
         case "raw":
             data = blob.data
@@ -107,6 +110,9 @@ def decode_blob(blob: Blob) -> bytes:
 
 def _decompress(blob: Blob) -> bytes:
     try:
-        return _decompressor.decompress(blob.data, max_output_size=blob.size)
+        # The frame's own word is compared first: zstd allocates what it says (a flipped bit there asks for exabytes).
+        if zstandard.frame_content_size(blob.data) not in (blob.size, _UNKNOWN_SIZE):
+            raise CorruptError(f"blob {blob.content.hex()}: its frame states another size than {blob.size}")
+        return _decompressor.decompress(blob.data, max_output_size=blob.size, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise CorruptError(f"blob {blob.content.hex()}: {error}; run `eventlog verify` on the log") from error

@@ -55,6 +55,8 @@ def _open(path: str, flags: int) -> apsw.Connection:
         raise LogMissingError(
             f"{show_text(path)}: there is no log here; check the path, or restore the file: a missing log is never made anew"
         )
+    if not os.path.isfile(path):
+        raise MisuseError(f"{show_text(path)}: not a regular file; name the log.sqlite of a session")
     try:
         connection = apsw.Connection(path, flags=flags)
         _check_format(connection, path)
@@ -177,7 +179,8 @@ def run_helper(arguments: list[str]) -> str:
     """Output of a short helper started by posix_spawn (no Python code runs between fork and exec: case 21), "" when it fails."""
     read_end, write_end = os.pipe()
     try:
-        pid = os.posix_spawn(arguments[0], arguments, {}, file_actions=[(os.POSIX_SPAWN_DUP2, write_end, 1)])
+        actions = [(os.POSIX_SPAWN_DUP2, write_end, 1), (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]
+        pid = os.posix_spawn(arguments[0], arguments, {}, file_actions=actions)
     except OSError:
         os.close(read_end)
         return ""

@@ -49,9 +49,16 @@ class FullError(CrashworthyError):
 
 
 class UncertainCommitError(CrashworthyError):
-    """COMMIT was sent and its answer lost: the handle is poisoned, reopen and look up by event id (L7)."""
+    """COMMIT was sent and its answer lost: the handle is poisoned, reopen and look up by event id (L7).
+
+    `event_ids` are those of the events that stand all or not at all (16 bytes each; `Reader.find`).
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str, event_ids: tuple[bytes, ...] = ()) -> None:
+        super().__init__(message)
+        self.event_ids = event_ids
 
 
 class ReplacedError(CrashworthyError):

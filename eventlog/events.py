@@ -215,6 +215,18 @@ def encode(event: Event) -> bytes:
     return _encoder.encode(event)
 
 
+def find_misplacement(kind: str, seq: int, epoch: int, floor: int) -> str:
+    """Why an event may not stand at `seq` under `epoch`, `floor` being that of the events before it; "" when it may.
+
+    The same check before an append and after a read (eventlog/README, "Events and the chain").
+    """
+    if (kind == SessionOpened.kind) != (seq == 1):
+        return f"{kind} at seq {seq}, where session_opened is the first event and no other"
+    if kind == DriverStarted.kind:
+        return "" if epoch > floor else f"driver_started at epoch {epoch}, not above the floor {floor}"
+    return "" if epoch == floor else f"epoch {epoch} where the newest driver_started has {floor}"
+
+
 def decode(kind: str, version: int, payload: bytes, where: str) -> Event:
     """The event in stored bytes. Raises CorruptError naming `where` for an unknown kind, a newer version or a payload that is not one."""
     if kind not in _decoders:
@@ -225,5 +237,5 @@ def decode(kind: str, version: int, payload: bytes, where: str) -> Event:
         )
     try:
         return _decoders[kind].decode(payload)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise CorruptError(f"{where}: payload of {kind} is damaged: {error}") from error

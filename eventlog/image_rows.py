@@ -1,7 +1,10 @@
 """Image changes as rows of `image_change`, both ways. Pure; a row that no sound log holds raises CorruptError."""
 
+from typing import TypeGuard
+
 from eventlog.errors import CorruptError
 from eventlog.image import Change, Entry, delete_change, put_change, times_change
+from eventlog.image_values import MODE_BITS, SIZE_MAX
 
 COLUMNS = "path, op, kind, mode, content, size, target, link, xattrs, uid, gid, acl, mtime_ns"
 Row = tuple[object, ...]
@@ -28,12 +31,19 @@ def change_from_row(row: Row, where: str) -> Change:
         case "times" if empty:
             return times_change(path, mtime_ns)
         case "put" if (
-            kind in ("f", "d", "l", "p") and isinstance(mode, int) and isinstance(size, int) and (uid, gid, acl) == (None, None, None)
+            kind in ("f", "d", "l", "p")
+            and _is_within(mode, MODE_BITS)
+            and _is_within(size, SIZE_MAX)
+            and (uid, gid, acl) == (None, None, None)
         ):
             optional = [_optional_bytes(value, where) for value in (content, target, link, xattrs)]
             return put_change(path, Entry(kind, mode, optional[0], size, optional[1], optional[2], optional[3], mtime_ns))
         case _:
             raise CorruptError(f"{where}: an image change is neither a put, a del nor a times this version knows")
+
+
+def _is_within(value: object, largest: int) -> TypeGuard[int]:
+    return isinstance(value, int) and 0 <= value <= largest
 
 
 def _optional_bytes(value: object, where: str) -> bytes | None:

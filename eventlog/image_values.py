@@ -18,7 +18,7 @@ MODE_BITS = 0o7777
 LINK_MODE = 0o777
 DIGEST_BYTES = 32
 MTIME_MIN, MTIME_MAX = -(1 << 63), (1 << 63) - 1
-_SIZE_MAX = (1 << 63) - 1
+SIZE_MAX = (1 << 63) - 1
 _u32 = struct.Struct(">I")
 
 
@@ -159,7 +159,7 @@ def _find_problem(entry: Entry) -> str:
 def _find_file_problem(entry: Entry) -> str:
     if entry.content is None or len(entry.content) != DIGEST_BYTES:
         return "a file without content id"
-    if not 0 <= entry.size <= _SIZE_MAX:
+    if not 0 <= entry.size <= SIZE_MAX:
         return "size out of range"
     if entry.target is not None:
         return "a file with a link target"

@@ -3,6 +3,7 @@
 Real ones and fakes run the same conformance suite (tests/conformance).
 """
 
+import math
 import os
 import secrets
 import time
@@ -83,7 +84,7 @@ class FakeClock:
         self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
-        self._now_ms += max(1, round(seconds * 1000))
+        self._now_ms += max(1, math.ceil(seconds * 1000))
 
 
 class CountingIds:

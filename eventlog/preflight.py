@@ -4,20 +4,22 @@
 """
 
 import os
+import re
 
 from eventlog.errors import MisuseError
 from eventlog.show import show_text
 
 # WAL needs shared memory that is coherent between processes; these lose it (LESSONS: NFS, virtiofs, 9p, FUSE corrupt within minutes).
 REFUSED_FILESYSTEMS = frozenset(
-    "nfs nfs4 cifs smb3 smbfs 9p virtiofs ceph glusterfs afs lustre gpfs ocfs2 gfs2 orangefs davfs beegfs fuseblk prl_fs vboxsf vmhgfs".split()
+    "nfs nfs4 cifs smb3 smbfs 9p virtiofs ceph glusterfs afs lustre gpfs ocfs2 gfs2 orangefs davfs beegfs"
+    " fuseblk prl_fs vboxsf vmhgfs".split()
 )
 
 
 def filesystem_of(path: str, mountinfo: str) -> str:
     """The file system type that holds the absolute, resolved `path`, by the longest mount point; "" when none matches."""
     best, kind = -1, ""
-    for line in mountinfo.splitlines():
+    for line in mountinfo.split("\n"):
         left, _, right = line.partition(" - ")
         fields = left.split(" ")
         if len(fields) < 5 or not right:
@@ -30,9 +32,7 @@ def filesystem_of(path: str, mountinfo: str) -> str:
 
 
 def _unescape(field: str) -> str:
-    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        field = field.replace(code, character)
-    return field
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
 
 
 def is_refused(kind: str) -> bool:

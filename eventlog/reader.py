@@ -3,6 +3,7 @@
 Every value is verified before it is returned (I9); damage raises CorruptError that names the record and the last good one.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,11 +11,11 @@ import apsw
 from blake3 import blake3
 
 from eventlog import codec, connection, events
-from eventlog.errors import CorruptError
+from eventlog.errors import CorruptError, InternalError
 from eventlog.image import Change, Entry, Image, changes_digest, fold_changes
 from eventlog.image_rows import COLUMNS, change_from_row
 from eventlog.show import show_text
-from eventlog.values import ZERO_HASH, ContentId, Epoch, LogId, Seq, StreamId
+from eventlog.values import CHUNK_BYTES, FORMAT, ZERO_HASH, ContentId, Epoch, LogId, Seq, StreamId
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,11 @@ class Reader:
 
     def __init__(self, handle: apsw.Connection, path: str) -> None:
         self._handle = handle
+        self._pid = os.getpid()
         self.path = path
         self.name = show_text(path)
+        if self._meta("format") != str(FORMAT):
+            raise CorruptError(f"{self.name}: meta has another format than the file's header; run `eventlog verify {self.name}`")
         self.log_id = LogId(self._meta("log_id"))
 
     @classmethod
@@ -62,10 +66,14 @@ class Reader:
 
     def rows(self, sql: str, bindings: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
         """All rows of one query in one short read transaction (case 18)."""
+        if os.getpid() != self._pid:
+            raise InternalError(f"{self.name}: this handle belongs to process {self._pid}; a forked process must not use it (case 21)")
         try:
             return self._handle.execute(sql, bindings).fetchall()
         except apsw.Error as error:
             raise connection.translate(error, self.path) from error
+        except UnicodeDecodeError as error:
+            raise CorruptError(f"{self.name}: text that is not UTF-8 ({error}); run `eventlog verify {self.name}`") from error
 
     def _meta(self, key: str) -> str:
         found = self.rows("SELECT value FROM meta WHERE key = ?", (key,))
@@ -95,40 +103,52 @@ class Reader:
     def events(self, stream: StreamId) -> Iterator[StoredEvent]:
         """All events of a stream in order, chain and changes checked, then the cache row compared (L3)."""
         previous, seq, floor = ZERO_HASH, 0, 0
-        sql = "SELECT seq, id, epoch, kind, version, payload, prev_hash, hash FROM event WHERE stream = ? ORDER BY seq"
-        for row in self.rows(sql, (stream,)):
+        cached, rows = self._snapshot(stream)
+        for row in rows:
             stored = self._checked_event(stream, row, Seq(seq + 1), previous)
-            if isinstance(stored.event, events.DriverStarted):
-                if stored.epoch <= floor:
-                    raise self._damaged(stream, stored.seq, f"driver_started at epoch {stored.epoch}, not above the floor {floor}")
-                floor = stored.epoch
-            if stored.epoch != floor:
-                raise self._damaged(stream, stored.seq, f"epoch {stored.epoch} where the newest driver_started has {floor}")
-            previous, seq = stored.hash, stored.seq
+            misplaced = events.find_misplacement(stored.event.kind, stored.seq, stored.epoch, floor)
+            if misplaced:
+                raise self._damaged(stream, stored.seq, misplaced)
+            previous, seq, floor = stored.hash, stored.seq, stored.epoch
             yield stored
-        cached = self.stream(stream)
         if cached is None or (cached.head_seq, cached.head_hash, cached.floor) != (seq, previous, floor):
             raise CorruptError(
-                f"{self.name}: stream {stream}: its cache row disagrees with its events (head {seq}, floor {floor}); run `eventlog verify {self.name}`"
+                f"{self.name}: stream {stream}: its cache row disagrees with its events (head {seq}, floor {floor}); "
+                f"run `eventlog verify {self.name}`"
             )
 
+    def _snapshot(self, stream: StreamId) -> tuple[StreamRow | None, list[tuple[object, ...]]]:
+        """A stream's cache row and events as of one instant: a writer at work beside us is not damage."""
+        # Text comes as bytes: SQLite hands out what is stored, and one spoilt letter must not hide which record has it.
+        sql = (
+            "SELECT seq, id, epoch, CAST(kind AS BLOB), version, CAST(payload AS BLOB), prev_hash, hash, typeof(kind) || typeof(payload)"
+            " FROM event WHERE stream = ? ORDER BY seq"
+        )
+        self.rows("SAVEPOINT snapshot")
+        try:
+            return self.stream(stream), self.rows(sql, (stream,))
+        finally:
+            self.rows("RELEASE snapshot")
+
     def _checked_event(self, stream: StreamId, row: tuple[object, ...], expected: Seq, previous: bytes) -> StoredEvent:
-        seq, event_id, epoch, kind, version, payload, prev_hash, digest = row
+        seq, event_id, epoch, raw_kind, version, payload, prev_hash, digest, types = row
         if seq != expected:
             raise self._damaged(stream, expected, f"missing (the next one found is {seq})")
-        if not (isinstance(event_id, bytes) and isinstance(epoch, int) and isinstance(kind, str) and isinstance(version, int)):
+        if not (isinstance(event_id, bytes) and isinstance(epoch, int) and isinstance(raw_kind, bytes) and isinstance(version, int)):
             raise self._damaged(stream, expected, "a column has the wrong type")
-        if not (isinstance(payload, str) and isinstance(digest, bytes)):
+        if not (isinstance(payload, bytes) and isinstance(digest, bytes) and types == "texttext"):
             raise self._damaged(stream, expected, "a column has the wrong type")
+        if epoch < 0 or not 0 <= version < 1 << 32:
+            raise self._damaged(stream, expected, "a number is out of range")
         changes = self.changes(stream, expected)
-        raw = payload.encode()
+        kind = raw_kind.decode("utf-8", "backslashreplace")
         computed = codec.event_hash(
-            log_id=self.log_id, stream=stream, seq=expected, event_id=event_id, epoch=epoch, kind=kind, version=version, payload=raw,
+            log_id=self.log_id, stream=stream, seq=expected, event_id=event_id, epoch=epoch, kind=kind, version=version, payload=payload,
             changes=changes_digest(changes), previous=previous,
         )  # fmt: skip
         if prev_hash != previous or digest != computed:
             raise self._damaged(stream, expected, "its hash does not fit its content and the event before it")
-        event = events.decode(kind, version, raw, f"{self.name}: stream {stream} seq {expected}")
+        event = events.decode(kind, version, payload, f"{self.name}: stream {stream} seq {expected}")
         return StoredEvent(expected, event_id, Epoch(epoch), digest, event, changes)
 
     def _damaged(self, stream: StreamId, seq: Seq, what: str) -> CorruptError:
@@ -138,8 +158,11 @@ class Reader:
 
     def changes(self, stream: StreamId, seq: Seq) -> tuple[Change, ...]:
         """The image changes of one event, by idx."""
-        sql = f"SELECT {COLUMNS} FROM image_change WHERE stream = ? AND seq = ? ORDER BY idx"
-        return tuple(change_from_row(row, f"{self.name}: stream {stream} seq {seq}") for row in self.rows(sql, (stream, seq)))
+        sql = f"SELECT idx, {COLUMNS} FROM image_change WHERE stream = ? AND seq = ? ORDER BY idx"
+        rows = self.rows(sql, (stream, seq))
+        if [row[0] for row in rows] != list(range(len(rows))):
+            raise self._damaged(stream, seq, "its image changes are not numbered 0, 1, 2 ...")
+        return tuple(change_from_row(row[1:], f"{self.name}: stream {stream} seq {seq}") for row in rows)
 
     def image(self, stream: StreamId, upto: Seq) -> Image:
         """The image as of an event."""
@@ -170,6 +193,8 @@ class Reader:
             return
         hasher, total = blake3(), 0
         for name in codec.decode_chunk_list(blob):
+            if total % CHUNK_BYTES:
+                raise CorruptError(f"{self.name}: blob {content.hex()}: a chunk before the last is not whole")
             piece = codec.decode_blob(self.blob(name))
             hasher.update(piece)
             total += len(piece)

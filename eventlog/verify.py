@@ -1,12 +1,13 @@
 """Walking a whole log: chain, cache rows, image roots, blobs. Finds all damage it can reach and changes nothing."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from eventlog import events
 from eventlog.errors import CorruptError
-from eventlog.image import Entry, fold_changes, root_hash
-from eventlog.reader import Reader, StoredEvent
+from eventlog.image import Entry, Image, check_image, fold_into, root_hash
+from eventlog.reader import Reader, StoredEvent, StreamRow
 from eventlog.values import ContentId, StreamId
 
 
@@ -29,22 +30,40 @@ class Verified:
     findings: tuple[Finding, ...]
 
 
+Wanted = dict[tuple[ContentId, int], str]
+"""Contents that events refer to, with the size each states, and where."""
+
+
 def verify(reader: Reader) -> Verified:
     """Check everything that eventlog/README, "Validity", lists."""
-    findings: list[Finding] = list(_check_database(reader))
+    findings: list[Finding] = []
     counted = 0
-    wanted: dict[ContentId, str] = {}
-    streams = reader.streams()
+    wanted: Wanted = {}
+    streams: list[StreamRow] = []
+    with _collecting(findings, "database"):
+        findings.extend(_check_database(reader))
+    with _collecting(findings, "stream table"):
+        streams = reader.streams()
     for row in streams:
-        try:
-            for stored in _verified_events(reader, row.id, wanted):
+        with _collecting(findings, f"stream {row.id}"):
+            for damage in _verified_events(reader, row.id, wanted):
                 counted += 1
-                findings.extend(stored)
-        except CorruptError as error:
-            findings.append(Finding(f"stream {row.id}", str(error)))
-    findings.extend(_check_orphans(reader))
-    blobs, size, damage = _check_blobs(reader, wanted)
-    return Verified(len(streams), counted, blobs, size, (*findings, *damage))
+                findings.extend(damage)
+    with _collecting(findings, "event and image_change tables"):
+        findings.extend(_check_orphans(reader))
+    sizes: dict[ContentId, int] = {}
+    with _collecting(findings, "blob table"):
+        findings.extend(_check_blobs(reader, wanted, sizes))
+    return Verified(len(streams), counted, len(sizes), sum(sizes.values()), tuple(findings))
+
+
+@contextmanager
+def _collecting(findings: list[Finding], where: str) -> Iterator[None]:
+    """Damage that ends one part of the walk is a finding, and the other parts are walked all the same."""
+    try:
+        yield
+    except CorruptError as error:
+        findings.append(Finding(where, str(error)))
 
 
 def _check_database(reader: Reader) -> Iterator[Finding]:
@@ -54,21 +73,21 @@ def _check_database(reader: Reader) -> Iterator[Finding]:
 
 
 def _check_orphans(reader: Reader) -> Iterator[Finding]:
-    sql = "SELECT DISTINCT stream, seq FROM image_change WHERE NOT EXISTS (SELECT 1 FROM event WHERE event.stream = image_change.stream AND event.seq = image_change.seq)"
+    sql = "SELECT DISTINCT stream, seq FROM image_change WHERE (stream, seq) NOT IN (SELECT stream, seq FROM event)"
     for stream, seq in reader.rows(sql):
         yield Finding(f"stream {stream} seq {seq}", "image changes belong to an event that is not there")
     for stream, count in reader.rows("SELECT stream, count(*) FROM event WHERE stream NOT IN (SELECT id FROM stream) GROUP BY stream"):
         yield Finding(f"stream {stream}", f"{count} events, but the stream has no row of its own")
 
 
-def _verified_events(reader: Reader, stream: StreamId, wanted: dict[ContentId, str]) -> Iterator[list[Finding]]:
+def _verified_events(reader: Reader, stream: StreamId, wanted: Wanted) -> Iterator[list[Finding]]:
     image: dict[bytes, Entry] = {}
     for stored in reader.events(stream):
         where = f"stream {stream} seq {stored.seq}"
-        image = fold_changes(image, stored.changes)
+        fold_into(image, stored.changes)
         _want_blobs(stored, where, wanted)
         root = claimed_root(stored.event)
-        found = root_hash(image).hex() if root is not None else None
+        found = _name_image(image) if root is not None else None
         damage = (
             []
             if root == found
@@ -77,12 +96,24 @@ def _verified_events(reader: Reader, stream: StreamId, wanted: dict[ContentId, s
         yield damage
 
 
-def _want_blobs(stored: StoredEvent, where: str, wanted: dict[ContentId, str]) -> None:
+def _name_image(image: Image) -> str:
+    try:
+        check_image(image)
+    except CorruptError as error:
+        return f"none ({error})"
+    return root_hash(image).hex()
+
+
+def _want_blobs(stored: StoredEvent, where: str, wanted: Wanted) -> None:
     for change in stored.changes:
         if change.entry is not None and change.entry.content is not None:
-            wanted.setdefault(ContentId(change.entry.content), where)
+            wanted.setdefault((ContentId(change.entry.content), change.entry.size), where)
     if isinstance(stored.event, events.CallSettled) and stored.event.output is not None:
-        wanted.setdefault(ContentId(bytes.fromhex(stored.event.output.blob)), where)
+        output = stored.event.output
+        try:
+            wanted.setdefault((ContentId(bytes.fromhex(output.blob)), output.kept), where)
+        except ValueError as error:
+            raise CorruptError(f"{where}: output names no blob ({output.blob!r}); the last good event is {stored.seq - 1}") from error
 
 
 def claimed_root(event: events.Event) -> str | None:
@@ -96,13 +127,15 @@ def claimed_root(event: events.Event) -> str | None:
             return None
 
 
-def _check_blobs(reader: Reader, wanted: dict[ContentId, str]) -> tuple[int, int, list[Finding]]:
-    findings: list[Finding] = []
-    total = 0
+def _check_blobs(reader: Reader, wanted: Wanted, sizes: dict[ContentId, int]) -> Iterator[Finding]:
+    """Every blob is whole, every content that an event needs is there; `sizes` is filled with what is sound."""
+    places = {content: where for (content, _), where in wanted.items()}
     names = {ContentId(row[0]) for row in reader.rows("SELECT hash FROM blob") if isinstance(row[0], bytes)}
-    for name in sorted(names | set(wanted)):
+    for name in sorted(names | set(places)):
         try:
-            total += sum(len(piece) for piece in reader.content(name))
+            sizes[name] = sum(len(piece) for piece in reader.content(name))
         except CorruptError as error:
-            findings.append(Finding(wanted.get(name, "a blob that no event needs"), str(error)))
-    return len(names), total, findings
+            yield Finding(places.get(name, "a blob that no event needs"), str(error))
+    for (content, stated), where in wanted.items():
+        if sizes.get(content, stated) != stated:
+            yield Finding(where, f"blob {content.hex()} has {sizes[content]} bytes, {stated} are stated")

@@ -72,8 +72,8 @@ class Writer:
         self._poisoned = False
         self.path = path
         self.name = show_text(path)
-        self._held = _file_identity(path)
         self.reader = Reader(handle, path)
+        self._held = _file_identities(path)
 
     @classmethod
     def open(cls, path: str, ids: Ids) -> "Writer":
@@ -124,10 +124,10 @@ class Writer:
         try:
             self._check_files()
             self._insert_blobs(batch)
-        except BaseException:
-            self._rollback()
+        except BaseException as error:
+            self._abandon(error)
             raise
-        self._commit("blobs")
+        self._commit("blobs", ())
 
     def _prepare(self, records: Sequence[Record]) -> list[_Prepared]:
         self._guard()
@@ -154,10 +154,10 @@ class Writer:
             epoch = check(row)
             self._insert_blobs(blobs)
             appended = self._insert_events(row, epoch, prepared)
-        except BaseException:
-            self._rollback()
+        except BaseException as error:
+            self._abandon(error)
             raise
-        self._commit(purpose)
+        self._commit(purpose, tuple(item.id for item in prepared))
         return appended
 
     def _check_raise(self, row: StreamRow, epoch: Epoch, started: events.DriverStarted) -> Epoch:
@@ -188,7 +188,8 @@ class Writer:
         head = [(row.head_seq, row.head_hash)] if row.head_seq or row.head_hash != ZERO_HASH else []
         if newest != head or floor != row.floor:
             raise CorruptError(
-                f"{self.name}: stream {stream}: its cache row (floor {row.floor}, head {row.head_seq}) disagrees with its events (floor {floor}); run `eventlog verify {self.name}`"
+                f"{self.name}: stream {stream}: its cache row (floor {row.floor}, head {row.head_seq}) disagrees with its events "
+                f"(floor {floor}); run `eventlog verify {self.name}`"
             )
         return row
 
@@ -197,12 +198,15 @@ class Writer:
         self._many("INSERT INTO blob (hash, codec, size, bytes) VALUES (?, ?, ?, ?) ON CONFLICT (hash) DO NOTHING", rows)
 
     def _insert_events(self, row: StreamRow, epoch: Epoch, prepared: list[_Prepared]) -> list[Appended]:
-        seq, previous, appended = row.head_seq, row.head_hash, []
+        seq, previous, floor, appended = row.head_seq, row.head_hash, row.floor, []
         for item in prepared:
             seq = Seq(seq + 1)
+            misplaced = events.find_misplacement(item.kind, seq, epoch, floor)
+            if misplaced:
+                raise InternalError(f"{self.name}: session {row.id} seq {seq}: {misplaced}")
             digest = codec.event_hash(
-                log_id=self.log_id, stream=row.id, seq=seq, event_id=item.id, epoch=epoch, kind=item.kind, version=item.version, payload=item.payload,
-                changes=item.digest, previous=previous,
+                log_id=self.log_id, stream=row.id, seq=seq, event_id=item.id, epoch=epoch, kind=item.kind, version=item.version,
+                payload=item.payload, changes=item.digest, previous=previous,
             )  # fmt: skip
             values = (row.id, seq, item.id, epoch, item.kind, item.version, item.payload.decode(), previous, digest)
             self._run(
@@ -212,7 +216,7 @@ class Writer:
             self._many(_INSERT_CHANGE, [(row.id, seq, index, *change_to_row(change)) for index, change in enumerate(item.changes)])
             self._run("UPDATE stream SET head_seq = ?, head_hash = ?, floor = ? WHERE id = ?", (seq, digest, epoch, row.id))
             appended.append(Appended(seq, item.id, digest))
-            previous = digest
+            previous, floor = digest, epoch
         return appended
 
     def _guard(self) -> None:
@@ -224,10 +228,10 @@ class Writer:
             )
 
     def _check_files(self) -> None:
-        """L5: inside the transaction, the file held is the file at the path."""
-        if _file_identity(self.path) != self._held:
+        """L5: inside the transaction, the files held (database, WAL, index) are the files at the path."""
+        if _file_identities(self.path) != self._held:
             raise ReplacedError(
-                f"{self.name}: the file at this path is no longer the one this driver opened; stop whatever replaced it and drive again"
+                f"{self.name}: the files at this path are no longer those this driver opened; stop whatever replaced them and drive again"
             )
 
     def _run(self, sql: str, bindings: tuple[object, ...] = ()) -> None:
@@ -244,11 +248,22 @@ class Writer:
         except apsw.Error as error:
             raise connection.translate(error, self.path) from error
 
-    def _rollback(self) -> None:
-        if not self._handle.get_autocommit():
-            self._handle.execute("ROLLBACK").fetchall()
+    def _abandon(self, error: BaseException) -> None:
+        """End the transaction that `error` stopped. After a failure of the device nothing more is written through this handle."""
+        if isinstance(error, UncertainCommitError):
+            self._poisoned = True
+        self._rollback()
 
-    def _commit(self, purpose: str) -> None:
+    def _rollback(self) -> None:
+        if self._handle.get_autocommit():
+            return  # case 17: SQLite has rolled back by itself
+        try:
+            self._handle.execute("ROLLBACK").fetchall()
+        except apsw.Error:
+            # The error that led here is on its way to the caller and says more; the handle is stuck and must not write again.
+            self._poisoned = True
+
+    def _commit(self, purpose: str, event_ids: tuple[bytes, ...]) -> None:
         steps.reach(f"{purpose}.commit.locked")
         try:
             self._handle.execute("COMMIT").fetchall()
@@ -258,8 +273,10 @@ class Writer:
         except apsw.Error as error:
             # The commit may or may not stand (case 17: SQLite may have rolled back already). Only the file knows.
             self._poisoned = True
+            names = " ".join(event_id.hex() for event_id in event_ids)
             raise UncertainCommitError(
-                f"{self.name}: COMMIT failed ({error}); whether it stands is found by opening the log again"
+                f"{self.name}: COMMIT failed ({error}); open the log again: it stands if the events are there ({names or 'blobs only'})",
+                event_ids,
             ) from error
         steps.reach(f"{purpose}.commit.after")
 
@@ -267,20 +284,57 @@ class Writer:
 _INSERT_CHANGE = f"INSERT INTO image_change (stream, seq, idx, {COLUMNS}) VALUES ({', '.join('?' * 16)})"
 
 
-def _file_identity(path: str) -> tuple[int, int]:
+def _file_identities(path: str) -> tuple[tuple[int, int] | None, ...]:
+    """Device and inode of database, WAL and index; None for a side file that is not there. Asked by name, never by opening (L6)."""
+    database = _file_identity(path)
+    if database is None:
+        raise LogMissingError(f"{show_text(path)}: the log is gone from its path; put it back before driving again")
+    return database, _file_identity(path + "-wal"), _file_identity(path + "-shm")
+
+
+def _file_identity(path: str) -> tuple[int, int] | None:
     try:
         status = os.stat(path)
-    except FileNotFoundError as error:
-        raise LogMissingError(f"{show_text(path)}: the log is gone from its path; put it back before driving again") from error
+    except FileNotFoundError:
+        return None  # the caller says what a missing file means
     return status.st_dev, status.st_ino
 
 
 def create_log(path: str, stream: StreamId, opened: Record, blobs: Iterable[codec.Blob], ids: Ids) -> None:
     """Make a log whose one stream already holds its `session_opened`, under `path`, all or nothing (README, sync point 1).
 
-    Raises FileExistsError when `path` exists: somebody else made it, and theirs stands.
+    Raises FileExistsError when `path` exists: somebody else made it, and theirs stands. LogMissingError when it is gone and its side
+    files are not: a log was here, and its WAL would be played into the new one (L5, L9). FullError when there is no room.
     """
+    _check_no_side_files(path)
     temporary = f"{path}.new-{ids.new_id().hex()}"
+    try:
+        _build(temporary, stream, opened, blobs, ids)
+    except apsw.Error as error:
+        raise connection.translate(error, path) from error
+    descriptor = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        durable.sync_file(descriptor, "log.create")
+    finally:
+        os.close(descriptor)
+    try:
+        durable.link(temporary, path, "log.create")
+    finally:
+        durable.unlink(temporary, "log.create")
+    durable.sync_directory(os.path.dirname(path) or ".", "log.create")
+
+
+def _check_no_side_files(path: str) -> None:
+    for suffix in ("-wal", "-journal"):
+        # In this order: a side file seen first and no log after it means that the log was taken away, not that it is being made.
+        if os.path.exists(path + suffix) and not os.path.exists(path):
+            raise LogMissingError(
+                f"{show_text(path)}: the log is gone but its {show_text(path + suffix)} is there; put the log back, or move that file away"
+            )
+
+
+def _build(temporary: str, stream: StreamId, opened: Record, blobs: Iterable[codec.Blob], ids: Ids) -> None:
+    """A whole log under a name that nobody looks for, its WAL emptied and gone."""
     handle = connection.create(temporary)
     try:
         handle.execute("BEGIN IMMEDIATE")
@@ -296,13 +350,3 @@ def create_log(path: str, stream: StreamId, opened: Record, blobs: Iterable[code
     finally:
         handle.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
         handle.close()
-    descriptor = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        durable.sync_file(descriptor, "log.create")
-    finally:
-        os.close(descriptor)
-    try:
-        durable.link(temporary, path, "log.create")
-    finally:
-        durable.unlink(temporary, "log.create")
-    durable.sync_directory(os.path.dirname(path), "log.create")

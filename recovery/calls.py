@@ -15,7 +15,7 @@ from eventlog.blobs import encode_content
 from eventlog.codec import Blob, content_id
 from eventlog.errors import InternalError
 from eventlog.writer import Record
-from recovery.capture import Capture, capture, capture_after_call, list_untracked
+from recovery.capture import Capture, capture_after_call, capture_outside, list_untracked
 from recovery.context import Context
 from recovery.labels import Label
 from recovery.script import BashCall, Call, EditCall, WriteCall, call_from_json, call_to_json
@@ -56,7 +56,7 @@ def run_again(context: Context) -> None:
 
 def start_attempt(context: Context, number: int, attempt: int, script_index: int | None, call: Call) -> None:
     """Commit the intent, with outside changes found before it, then announce the attempt to the ledger."""
-    found = capture(context)
+    found = capture_outside(context)
     key = context.key(str(number), attempt, "1")
     started = events.AttemptStarted(
         context.clock.now_ms(),

@@ -11,7 +11,7 @@ from eventlog import events
 from eventlog.blobs import encode_content
 from eventlog.codec import Blob
 from eventlog.errors import NeedsPersonError, ScanError
-from eventlog.image import Change, diff, is_identity_change, root_hash
+from eventlog.image import Change, Image, diff, is_identity_change, root_hash
 from eventlog.values import ContentId
 from recovery.context import Context
 from recovery.labels import Label
@@ -25,6 +25,7 @@ from recovery.workspace.values import Scan, Untracked
 
 TRIES = 3
 SCAN_FAILURES_BEFORE_PERSON = 3
+MASS_DELETION_PATHS = 50  # rule C4
 SMALL_COMMIT_BYTES = 8 << 20
 
 
@@ -74,6 +75,30 @@ def capture(context: Context) -> Capture:
     raise ScanError("unreachable: the loop above returns or raises")
 
 
+def count_removed(before: Image, after: Image, changes: tuple[Change, ...]) -> tuple[int, bool]:
+    """How many tracked paths are gone whose content is under no other path, and whether that is a mass deletion (C4). Pure."""
+    kept = {entry.content for entry in after.values() if entry.content is not None}
+    removed = sum(change.op == "del" and before[change.path].content not in kept for change in changes)
+    return removed, removed >= MASS_DELETION_PATHS and 2 * removed > len(before)
+
+
+def capture_outside(context: Context) -> Capture:
+    """`capture` outside any call. Raises NeedsPersonError for a mass deletion nobody accepted: it is not recorded (C4)."""
+    found = capture(context)
+    removed, is_mass = count_removed(context.journal.state.image, found.scan.image, found.changes)
+    if is_mass and found.root != context.accept_outside:
+        raise NeedsPersonError(describe_outside_deletion(removed, found.root))
+    return found
+
+
+def describe_outside_deletion(removed: int, root: str) -> str:
+    """The sentence for a mass deletion: the counts, the state seen, and the way out."""
+    return (
+        f"{Label.OUTSIDE_DELETION.value}: {removed} tracked paths are gone outside any call; if that is meant, "
+        f"`recovery drive STATE_DIR --accept-outside {root}`"
+    )
+
+
 def capture_after_call(context: Context, call: int) -> Capture:
     """`capture` at a call's end: also checks that the root is the session's own (D3), and counts failures (C5)."""
     check_root(context)
@@ -83,10 +108,15 @@ def capture_after_call(context: Context, call: int) -> Capture:
         check_root(context)
         raise
     except ScanError as error:
-        append_fenced(context.ledger, context.epoch, ScanFailed(context.epoch, call, str(error)))
-        failures = context.ledger.state.scan_failures[call]
-        if failures < SCAN_FAILURES_BEFORE_PERSON:
-            raise
+        count_scan_failure(context, call, error)
+        raise
+
+
+def count_scan_failure(context: Context, call: int, error: ScanError) -> None:
+    """Record that a scan failed while `call` was open. Raises NeedsPersonError from the third time on (C5)."""
+    append_fenced(context.ledger, context.epoch, ScanFailed(context.epoch, call, str(error)))
+    failures = context.ledger.state.scan_failures[call]
+    if failures >= SCAN_FAILURES_BEFORE_PERSON:
         raise NeedsPersonError(
             f"call {call} cannot be recorded after {failures} scans: {error}; repair the path, then drive again"
         ) from error

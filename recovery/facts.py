@@ -57,8 +57,8 @@ class AttemptFact(Enum):
 
 
 class BootFact(Enum):
-    """The boot under which the open attempt's exit, or else the head image, was recorded; SYNCED: another boot, but known synced
-    before it."""
+    """The boot under which the open attempt's exit, else its start, else the head image, was recorded; SYNCED: another boot, but the
+    head image was known synced before it."""
 
     SAME = "same"
     SYNCED = "synced"

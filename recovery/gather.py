@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from eventlog.errors import CorruptError, LogMissingError
 from eventlog.image import diff, is_identity_change, root_hash
 from eventlog.ports import Host
-from recovery.capture import look, recorded_identity
+from recovery.capture import count_removed, look, recorded_identity
 from recovery.facts import AttemptFact, BootFact, CallFact, DifferenceFact, Facts, LedgerFact, LogFact, PolicyFact, RootFact
 from recovery.space.ledger import LedgerView
 from recovery.space.records import Attempt, LedgerState
 from recovery.state import CallState, SessionState
 from recovery.workspace.side import is_same_root, read_root_identity
 from recovery.workspace.values import Scan
-
-MASS_DELETION_PATHS = 50  # rule C4
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +81,8 @@ def _compare(state: SessionState, found: Scan | None) -> tuple[int, DifferenceFa
     scanned = root_hash(found.image).hex()
     if not is_identity_change(changes):
         return 0, DifferenceFact.EQUAL, scanned
-    kept = {entry.content for entry in found.image.values() if entry.content is not None}
-    removed = sum(change.op == "del" and state.image[change.path].content not in kept for change in changes)
-    mass = removed >= MASS_DELETION_PATHS and 2 * removed > len(state.image)
-    return removed, DifferenceFact.MASS_DELETION if mass else DifferenceFact.DIFFERENT, scanned
+    removed, is_mass = count_removed(state.image, found.image, changes)
+    return removed, DifferenceFact.MASS_DELETION if is_mass else DifferenceFact.DIFFERENT, scanned
 
 
 def _call_fact(state: SessionState) -> CallFact:
@@ -119,8 +115,9 @@ def attempt_fact(call: CallState, attempt: Attempt | None, ledger: LedgerState |
 
 
 def _boot_fact(state: SessionState, call: CallState | None, attempt: Attempt | None, host: Host) -> BootFact:
-    if call is not None and attempt is not None and attempt.exit is not None:
-        return BootFact.SAME if attempt.exit.boot_id == host.boot_id() else BootFact.OTHER
+    if call is not None and attempt is not None and attempt.start is not None:
+        boot = attempt.exit.boot_id if attempt.exit is not None else attempt.start.identity.boot_id
+        return BootFact.SAME if boot == host.boot_id() else BootFact.OTHER
     if state.image_boot in ("", host.boot_id()):
         return BootFact.SAME
     return BootFact.SYNCED if state.synced_root == state.root else BootFact.OTHER

@@ -43,9 +43,9 @@ def space_paths(state: str) -> SpacePaths:
 
 
 def check_places(state: str, workspace: str) -> None:
-    """Raise MisuseError when the workspace is missing, or when it and the state directory contain each other (S1). Links are resolved."""
-    if not os.path.isdir(workspace):
-        raise MisuseError(f"the workspace {show_text(workspace)} is not a directory; create it, or correct `workspace` in the session file")
+    """Raise MisuseError when workspace and state directory contain each other (S1), or the latter is a file. Links are resolved."""
+    if os.path.exists(state) and not os.path.isdir(state):
+        raise MisuseError(f"the state directory {show_text(state)} is not a directory; name another in the session file")
     real_state, real_workspace = os.path.realpath(state), os.path.realpath(workspace)
     for inner, outer, what in ((real_state, real_workspace, "state directory"), (real_workspace, real_state, "workspace")):
         if inner == outer or inner.startswith(outer.rstrip("/") + "/"):
@@ -65,10 +65,13 @@ def check_log_exists(state: str) -> None:
     if os.path.exists(log_path(state)):
         return
     if should_exist(state):
-        raise LogMissingError(
-            f"{show_text(log_path(state))}: the log is missing, though its session has run; put it back: a missing log is never made anew"
-        )
+        raise _log_missing(state)
     raise MisuseError(f"{show_text(state)} is not the state directory of a session; start one with `recovery run SESSION.toml`")
+
+
+def _log_missing(state: str) -> LogMissingError:
+    name = show_text(log_path(state))
+    return LogMissingError(f"{name}: the log is missing, though its session has run; put it back: a missing log is never made anew")
 
 
 def open_session(session: Session, epoch: int | None, allow_network: bool, clock: Clock, ids: Ids) -> bool:
@@ -80,12 +83,21 @@ def open_session(session: Session, epoch: int | None, allow_network: bool, clock
         _check_same(session)
         return False
     if should_exist(session.state) or (epoch or 1) > 1:
-        raise LogMissingError(
-            f"{show_text(log_path(session.state))}: the log is missing, though its session has run; put it back: a missing log is never made anew"
+        raise _log_missing(session.state)
+    if not os.path.isdir(session.workspace):
+        raise MisuseError(
+            f"the workspace {show_text(session.workspace)} is not a directory; create it, or correct `workspace` in the session file"
         )
+    check_writable_place(_nearest_directory(session.state), allow_network=allow_network)
     os.makedirs(session.state, mode=0o700, exist_ok=True)
-    check_writable_place(session.state, allow_network=allow_network)
     return _create(session, clock, ids)
+
+
+def _nearest_directory(path: str) -> str:
+    """The directory that exists already, in which `path` would be made."""
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    return path
 
 
 def _create(session: Session, clock: Clock, ids: Ids) -> bool:

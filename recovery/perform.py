@@ -7,10 +7,10 @@ converges, and a crash in between leaves the next driver the same or a later sta
 from typing import assert_never
 
 from eventlog import events, steps
-from eventlog.errors import InternalError, NeedsPersonError
+from eventlog.errors import InternalError, NeedsPersonError, ScanError
 from eventlog.writer import Record
 from recovery import calls
-from recovery.capture import capture, check_root
+from recovery.capture import capture_outside, check_root, count_scan_failure, describe_outside_deletion
 from recovery.context import Context
 from recovery.decision import decide
 from recovery.facts import LedgerFact, RootFact
@@ -28,15 +28,25 @@ def recover(context: Context) -> None:
     side = _prepare_workspace(context)
     while True:
         steps.reach("gather.before")
-        state = context.journal.state
-        evidence = gather(
-            state, context.journal.hashes, context.ledger.state, LedgerFact.SOUND, context.root, context.host, context.accept_outside
-        )
+        evidence = _gather(context)
         label = decide(evidence.facts)
         steps.reach("decided")
         if label is Label.SETTLED:
             return
         _act(context, label, evidence, side)
+
+
+def _gather(context: Context) -> Evidence:
+    """All facts; a scan that fails while a call is open is counted (C5)."""
+    state = context.journal.state
+    try:
+        return gather(
+            state, context.journal.hashes, context.ledger.state, LedgerFact.SOUND, context.root, context.host, context.accept_outside
+        )
+    except ScanError as error:
+        if state.open_call is not None:
+            count_scan_failure(context, state.open_call.number, error)
+        raise
 
 
 def _prepare_workspace(context: Context) -> str:
@@ -59,15 +69,21 @@ def describe_refusal(label: Label, evidence: Evidence) -> str:
     facts = evidence.facts
     match label:
         case Label.OUTSIDE_DELETION:
-            return f"{label.value}: {evidence.removed} tracked paths are gone outside any call; if that is meant, `recovery drive STATE_DIR --accept-outside {evidence.scanned_root}`"
+            return describe_outside_deletion(evidence.removed, evidence.scanned_root)
         case Label.ROOT_LOST | Label.ROOT_REPLACED | Label.COMPLETE_REBUILD:
             return f"{label.value}: the workspace root is {facts.root.value}; put the session's own directory back and drive again"
         case Label.ASK:
-            return f"{label.value}: whether the open call ran is unknown and its policy is `ask`; this version has no command to answer: edit nothing, keep the state directory"
+            return (
+                f"{label.value}: what the open call did is unknown and its policy is `ask`, which this version cannot take an answer to; "
+                "keep the state directory for a version that can, or begin a new session on a copy of the workspace"
+            )
         case Label.LEDGER_LOST | Label.LEDGER_EXCHANGED | Label.LEDGER_DAMAGED | Label.COMPLETE_WITHOUT_LEDGER:
             return f"{label.value}: the ledger is {facts.ledger.value}; put the session's own ledger file back and drive again"
         case Label.LOG_BEHIND_ADOPT | Label.LOG_BEHIND_RESTORE:
-            return f"{label.value}: the log is older than the ledger ({facts.log.value}); put the newest log.sqlite and log.sqlite-wal back and drive again"
+            return (
+                f"{label.value}: the log is older than the ledger ({facts.log.value}); "
+                "put the newest log.sqlite and log.sqlite-wal back and drive again"
+            )
         case _:
             raise InternalError(f"{label.value} is acted on and has no refusal")
 
@@ -103,10 +119,11 @@ def _act(context: Context, label: Label, evidence: Evidence, side: str) -> None:
             calls.run_again(context)
         case Label.RECORD_OUTSIDE:
             _record_outside(context)
-        case (
-            Label.SETTLED | Label.ASK | Label.OUTSIDE_DELETION | Label.ROOT_LOST | Label.ROOT_REPLACED | Label.COMPLETE_REBUILD | Label.LEDGER_LOST
-            | Label.LEDGER_EXCHANGED | Label.LEDGER_DAMAGED | Label.COMPLETE_WITHOUT_LEDGER | Label.LOG_BEHIND_ADOPT | Label.LOG_BEHIND_RESTORE
-        ):  # fmt: skip
+        case Label.ASK | Label.OUTSIDE_DELETION | Label.ROOT_LOST | Label.ROOT_REPLACED | Label.COMPLETE_REBUILD | Label.SETTLED:
+            raise InternalError(f"{label.value} is not acted on")
+        case Label.LEDGER_LOST | Label.LEDGER_EXCHANGED | Label.LEDGER_DAMAGED | Label.COMPLETE_WITHOUT_LEDGER:
+            raise InternalError(f"{label.value} is not acted on")
+        case Label.LOG_BEHIND_ADOPT | Label.LOG_BEHIND_RESTORE:
             raise InternalError(f"{label.value} is not acted on")
         case _:
             assert_never(label)
@@ -148,7 +165,7 @@ def _reattach(context: Context) -> None:
 
 def _record_outside(context: Context) -> None:
     check_root(context)
-    found = capture(context)
+    found = capture_outside(context)
     if found.differs:
         observed = events.WorkspaceObserved(context.clock.now_ms(), found.root, found.untracked)
         context.journal.append([Record(observed, found.changes)], found.blobs, "observed")

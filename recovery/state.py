@@ -106,6 +106,7 @@ def read_untracked(listed: list[events.Untracked]) -> tuple[Untracked, ...]:
 def fold_event(state: SessionState, stored: StoredEvent, where: str) -> SessionState:
     """The state after one more event."""
     place = f"{where} seq {stored.seq}"
+    _check_legal(state, stored.event, place)
     state = replace(state, head_seq=stored.seq, head_hash=stored.hash.hex())
     if stored.changes:
         image = fold_changes(state.image, stored.changes)
@@ -133,6 +134,25 @@ def fold_event(state: SessionState, stored: StoredEvent, where: str) -> SessionS
             return state
 
 
+def _check_legal(state: SessionState, event: events.Event, place: str) -> None:
+    """What no driver writes while an obligation or a call is open (R1, C3, I4). Raises CorruptError."""
+    match event:
+        case events.AttemptStarted() | events.CallSettled() | events.WorkspaceObserved() | events.SessionFinished():
+            if state.obligation is not None:
+                raise CorruptError(f"{place}: {event.kind} while the restore decided at seq {state.obligation.seq} is open")
+        case _:
+            pass
+    call = state.open_call
+    is_cut = call is not None and not (call.last.is_restored or call.last.is_void)
+    match event:
+        case events.AttemptStarted() | events.WorkspaceObserved() if call is not None and is_cut:
+            raise CorruptError(f"{place}: {event.kind} while call {call.number} attempt {call.last.number} is neither restored nor void")
+        case events.SessionFinished() if call is not None:
+            raise CorruptError(f"{place}: {event.kind} while call {call.number} is open")
+        case _:
+            pass
+
+
 def _fold_attempt(state: SessionState, event: events.AttemptStarted, seq: int, place: str) -> SessionState:
     attempt = AttemptState(event.attempt, seq, event.key)
     open_call = state.open_call
@@ -145,7 +165,8 @@ def _fold_attempt(state: SessionState, event: events.AttemptStarted, seq: int, p
         return replace(state, calls=(*state.calls, call))
     if event.call != open_call.number or event.attempt != open_call.last.number + 1:
         raise CorruptError(
-            f"{place}: call {event.call} attempt {event.attempt} begins while call {open_call.number} attempt {open_call.last.number} is open"
+            f"{place}: call {event.call} attempt {event.attempt} begins while "
+            f"call {open_call.number} attempt {open_call.last.number} is open"
         )
     return _replace_call(state, replace(open_call, attempts=(*open_call.attempts, attempt)))
 

@@ -1,4 +1,4 @@
-"""What each decision means, for people. The same sentences stand in recovery/README (a test compares them)."""
+"""What each decision means, for people. recovery/README has a row for each label, with the crash that leaves it."""
 
 from recovery.labels import Label
 
@@ -14,13 +14,13 @@ WORDS: dict[Label, str] = {
     Label.ROOT_LOST: "the workspace root is missing, or an empty directory is in its place; needs a person in this version",
     Label.ROOT_REPLACED: "another directory with content is where the workspace was; needs a person",
     Label.RERUN_RESTORED: "the call was cut, the workspace is restored, and its policy allows another attempt: it runs again",
-    Label.INTERRUPT_RESTORED: "the call was cut and the workspace is restored; its policy does not allow another attempt: it ends interrupted",
+    Label.INTERRUPT_RESTORED: "the call was cut and the workspace is restored; its policy allows no other attempt: it ends interrupted",
     Label.RUN_VOIDED: "the attempt was declared void because it never started: the call runs",
     Label.ADOPT_EXIT: "the command ended by itself and its exit stands in the ledger: the outcome is recorded, nothing runs again",
     Label.REATTACH: "the command still runs under its shim: this driver waits for its end",
     Label.VOID_AND_RUN: "the attempt provably never started: it is voided and the call runs",
     Label.RESTORE_AND_RERUN: "what the call did is not known whole: the workspace is restored to the image before it, then it runs again",
-    Label.RESTORE_AND_INTERRUPT: "what the call did is not known whole: the workspace is restored to the image before it, and the call ends interrupted",
+    Label.RESTORE_AND_INTERRUPT: "what the call did is not known whole: the image before it is restored, and the call ends interrupted",
     Label.ASK: "what the call did is not known, and its policy is to ask a person",
     Label.SETTLED: "nothing to recover",
     Label.RESTORE_UNSYNCED_HEAD: "the machine was restarted and the newest image was not known to be on disk: every difference is restored",

@@ -24,7 +24,7 @@ from eventlog.values import Epoch, StreamId
 from eventlog.writer import Record, Writer
 from recovery import calls
 from recovery.agent import AskPerson, RunNext, ScriptDone, choose_next
-from recovery.capture import capture, check_root
+from recovery.capture import capture_outside, check_root
 from recovery.context import Context
 from recovery.decision import decide
 from recovery.driver.heartbeat import Heartbeat
@@ -106,9 +106,15 @@ def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socke
     state_directory = os.path.realpath(order.state)
     holders = Holders(settings.holders, ports.clock)
     name = order.session.name if order.session else _session_name(order.state)
-    holders.claim(root, name, state_directory, is_finished)
+    is_new = holders.claim(root, name, state_directory, is_finished)
     if order.session is not None:
-        open_session(order.session, settings.epoch, settings.allow_network, ports.clock, ports.ids)
+        try:
+            open_session(order.session, settings.epoch, settings.allow_network, ports.clock, ports.ids)
+        except (CrashworthyError, OSError):
+            # A session that could not begin must not keep the workspace from any other.
+            if is_new:
+                holders.release(root, name, state_directory)
+            raise
     check_log_exists(order.state)
     check_writable_place(order.state, allow_network=settings.allow_network)
     state = _read(order.state, StreamId(name))
@@ -194,7 +200,8 @@ def _work(context: Context, order: Order) -> int:
             case AskPerson(call=call, index=index):
                 raise NeedsPersonError(
                     f"call {call} (call {index + 1} of the script) was interrupted and the workspace restored to the image before it; "
-                    f"`recovery drive {show_text(order.state)} --on-interrupted reissue` runs it again, `--on-interrupted continue` goes on without it"
+                    f"`recovery drive {show_text(order.state)} --on-interrupted reissue` runs it again, "
+                    "`--on-interrupted continue` goes on without it"
                 )
             case ScriptDone():
                 return _finish(context)
@@ -204,7 +211,7 @@ def _finish(context: Context) -> int:
     """C6: the session ends on an image that was scanned, is on disk, and is the head's."""
     for _ in range(FINISH_SCANS):
         check_root(context)
-        found = capture(context)
+        found = capture_outside(context)
         now = context.clock.now_ms()
         if found.differs:
             observed = events.WorkspaceObserved(now, found.root, found.untracked)

@@ -25,8 +25,9 @@ class Holders:
         self._directory = directory
         self._lock = FileLock(os.path.join(directory, "lock"), clock)
 
-    def claim(self, root: str, session: str, state: str, is_finished: Callable[[str], bool]) -> None:
-        """Hold the resolved `root` for a session. `is_finished(state directory)` tells of another holder that its session has ended.
+    def claim(self, root: str, session: str, state: str, is_finished: Callable[[str], bool]) -> bool:
+        """Hold the resolved `root` for a session; True when it did not hold it before. `is_finished(state directory)` tells of another
+        holder that its session has ended.
 
         Raises MisuseError naming the holder.
         """
@@ -39,8 +40,10 @@ class Holders:
                 durable.unlink(path, "holder")
             body = json.dumps({"root": root, "session": session, "state": state}).encode()
             path = self._path(root)
-            if not os.path.exists(path):
-                durable.publish(path, body, "holder")
+            if os.path.exists(path):
+                return False
+            durable.publish(path, body, "holder")
+            return True
 
     def release(self, root: str, session: str, state: str) -> None:
         """Give the root back; nothing happens when somebody else holds it."""
@@ -80,10 +83,9 @@ def _overlap(one: str, other: str) -> bool:
 
 
 def _refusal(root: str, record: dict[str, str], path: str) -> str:
-    where = "" if record["root"] == root else f" through {show_text(record['root'])}"
+    through = "" if record["root"] == root else f" through {show_text(record['root'])}"
+    held = f"{show_text(root)} is held by session:{show_text(record['session'])}{through}"
+    state = show_text(record["state"])
     if not os.path.isdir(record["state"]):
-        return (
-            f"{show_text(root)} is held by session:{show_text(record['session'])}{where}, whose state directory {show_text(record['state'])} is gone; "
-            f"put it back, or remove {show_text(path)} once none of its processes runs"
-        )
-    return f"{show_text(root)} is held by session:{show_text(record['session'])}{where}; finish it first with `recovery drive {show_text(record['state'])}`"
+        return f"{held}, whose state directory {state} is gone; put it back, or remove {show_text(path)} once none of its processes runs"
+    return f"{held}; finish it first with `recovery drive {state}`"

@@ -12,7 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from eventlog import durable, steps
-from eventlog.errors import LostProcessError, MisuseError, StaleEpochError
+from eventlog.errors import (
+    BusyError,
+    CorruptError,
+    CrashworthyError,
+    FullError,
+    LogMissingError,
+    LostProcessError,
+    MisuseError,
+    RestoreIncompleteError,
+    ScanError,
+    StaleEpochError,
+)
 from eventlog.ports import Clock, Host
 from recovery.space import protocol
 from recovery.space.identity import ProcessIdentity, is_dead, open_process
@@ -34,6 +45,10 @@ from recovery.space.protocol import (
 )
 from recovery.space.records import Exited
 
+# What the file worker's errors are here again: the exit code says whether trying again can help. An error of the operating system is one.
+_FAILURES: dict[str, type[CrashworthyError]] = {
+    error.__name__: error for error in (BusyError, CorruptError, FullError, LogMissingError, MisuseError, RestoreIncompleteError, ScanError)
+}
 FENCE_POLL_SECS = 0.25
 HANDSHAKE_SECS = 5.0
 
@@ -124,13 +139,19 @@ class LocalSpace:
             case Failed():
                 raise LostProcessError(f"the spawner could not start a process: {answer.message}; drive again")
             case _:
-                raise LostProcessError("the spawner ended without an answer; drive again")
+                raise self._lost("the spawner ended without an answer; drive again")
 
     def _send(self, connection: socket.socket, message: Message, who: str) -> None:
         try:
             protocol.send(connection, message)
         except (BrokenPipeError, ConnectionResetError) as error:
-            raise LostProcessError(f"the {who} is gone; drive again") from error
+            raise self._lost(f"the {who} is gone; drive again") from error
+
+    def _lost(self, message: str) -> LostProcessError:
+        """The error for a process that went without its record (S7), unless it was a newer epoch's takeover that killed it: then
+        StaleEpochError is raised (the log's floor is raised before any kill: T1)."""
+        self._check_fence()
+        return LostProcessError(message)
 
     def wait_command(self, key: str, shim: ProcessIdentity) -> Exited:
         """Wait for a command's exit record. Raises LostProcessError when its shim ends without one, StaleEpochError when superseded."""
@@ -141,7 +162,7 @@ class LocalSpace:
         self._ledger.refresh()
         attempt = self._ledger.state.attempts.get(key)
         if attempt is None or attempt.exit is None:
-            raise LostProcessError(f"the shim of {key} ended without an exit record; drive again: recovery decides what its command did")
+            raise self._lost(f"the shim of {key} ended without an exit record; drive again: recovery decides what its command did")
         return attempt.exit
 
     def _wait_readable(self, descriptor: int) -> None:
@@ -162,10 +183,10 @@ class LocalSpace:
                 return done
             case Stale(message=message):
                 raise StaleEpochError(message)
-            case Failed(message=message):
-                raise MisuseError(message)
+            case Failed(message=message, error=name):
+                raise _FAILURES.get(name, OSError)(message)
             case _:
-                raise LostProcessError(f"the file worker ended during {request.key} without an answer; drive again")
+                raise self._lost(f"the file worker ended during {request.key} without an answer; drive again")
 
     def read_output(self, mark: str) -> bytes:
         """The kept output of an exited attempt."""

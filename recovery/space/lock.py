@@ -49,7 +49,8 @@ class FileLock:
                     raise
             if self._clock.monotonic() >= deadline:
                 raise BusyError(
-                    f"{show_text(self._path)}: the ledger is locked ({self._holder()}) for more than {self._seconds:g} s; end that process and drive again"
+                    f"{show_text(self._path)}: the ledger is locked ({self._holder()}) for more than {self._seconds:g} s; "
+                    "end that process and drive again"
                 )
             self._clock.pause(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECS)

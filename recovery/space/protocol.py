@@ -58,9 +58,10 @@ class Stale(msgspec.Struct, frozen=True, tag="stale"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """The request could not be carried out; nothing was started."""
+    """The request could not be carried out. `error` names the class of this project's error, "" for the operating system's own."""
 
     message: str
+    error: str = ""
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):

@@ -205,7 +205,7 @@ def fold_record(state: LedgerState, record: Record, where: str) -> None:
         case Sealed():
             # What was torn may have been a starting mark: for what was prepared then, "never started" is no longer provable.
             for attempt in state.attempts.values():
-                attempt.torn = attempt.torn or attempt.start is None
+                attempt.torn = attempt.torn or (attempt.start is None and not attempt.void)
 
 
 def _attempt(state: LedgerState, key: str, where: str) -> Attempt:

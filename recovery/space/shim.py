@@ -205,6 +205,14 @@ def _exit_of(status: int, timed_out: bool) -> Exit:
     return Exit("exited", code=os.WEXITSTATUS(status))
 
 
+def _keep_from_command() -> None:
+    """Nothing that whoever started the driver left open reaches a command (case 36): neither its input nor a lock of its own."""
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the directory's own descriptor is closed by now
+            if int(name) > 2:
+                os.set_inheritable(int(name), False)
+
+
 def _become_command(request: StartShim, shim_pid: int, output: int, errors: int) -> None:
     """In the forked child: execute the command, or tell the shim the errno. Never returns."""
     try:
@@ -215,6 +223,7 @@ def _become_command(request: StartShim, shim_pid: int, output: int, errors: int)
         os.dup2(null, 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
+        _keep_from_command()
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         os.chdir(request.directory)

@@ -68,7 +68,7 @@ class _Worker:
             return Stale(str(error))
         except (CrashworthyError, OSError) as error:
             # No exit record: the attempt stays unknown, and recovery restores whatever it had begun.
-            return Failed(str(error))
+            return Failed(str(error), type(error).__name__ if isinstance(error, CrashworthyError) else "")
         steps.reach("ledger.exit.before")
         with self._ledger.transaction() as transaction:
             transaction.append(Exited(request.key, exit_, self._host.boot_id(), message=message, detail=detail))

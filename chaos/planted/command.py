@@ -1,0 +1,116 @@
+"""`chaos planted`: does the gate notice? Sound copies first, then each bug; one line per bug as it ends, the counts last."""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Annotated, Any, assert_never
+
+import msgspec
+import typer
+
+from chaos.area import remove_tree
+from chaos.console import ExitCode, write_json
+from chaos.planted.bug import Bug, Selection, choose_bugs, load_bugs
+from chaos.planted.hunt import Caught, Missed, Outcome, Unproved, hunt, run_sound
+from eventlog.errors import MisuseError
+
+PLANTED_FORMAT = 1
+
+
+def planted(
+    bug: Annotated[list[str] | None, typer.Option(metavar="NAME", help="only this bug; may be given again")] = None,
+    harness: Annotated[bool, typer.Option("--harness", help="the bugs of the harness itself instead of the engine's")] = False,
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="campaigns at a time; one per core when absent")] = None,
+    json: Annotated[str, typer.Option(metavar="F", help="also write the outcomes to F as JSON; - prints only that")] = "",
+) -> int:
+    """Plant known bugs into copies of the packages and tell which of them the campaign catches."""
+    if jobs is not None and jobs < 1:
+        raise MisuseError(f"--jobs {jobs} must be at least 1")
+    chosen = choose_bugs(load_bugs(), "harness" if harness else "engine", bug or [])
+    say = _stay_silent if json == "-" else _say
+    outcomes = dict(run_all(chosen, jobs or os.cpu_count() or 1, say))
+    caught = sum(isinstance(outcome, Caught) for outcome in outcomes.values())
+    say(f"PLANTED caught={caught} total={len(chosen)}")
+    if json:
+        write_json(msgspec.json.format(msgspec.json.encode(_document(chosen, outcomes))).decode() + "\n", json)
+    return exit_code_of(list(outcomes.values()))
+
+
+def exit_code_of(outcomes: Sequence[Outcome]) -> ExitCode:
+    """0 all caught, 1 one was missed, 2 nothing was missed but something could not be concluded."""
+    if any(isinstance(outcome, Missed) for outcome in outcomes):
+        return ExitCode.FAIL
+    return ExitCode.PASS if all(isinstance(outcome, Caught) for outcome in outcomes) else ExitCode.UNKNOWN
+
+
+def run_all(bugs: Sequence[Bug], jobs: int, say: Callable[[str], None]) -> Iterator[tuple[str, Outcome]]:
+    """The outcome of each bug by name, as they end. Bugs of one selection share its sound run."""
+    directory = Path(tempfile.mkdtemp(prefix="chaos-planted-"))
+    try:
+        with ThreadPoolExecutor(jobs) as pool:
+            selections = list(dict.fromkeys(bug.selection for bug in bugs))
+            say(f"{len(bugs)} bugs, {len(selections)} sound campaigns first, {jobs} at a time")
+            sound = dict(zip(selections, pool.map(lambda job: _run_sound(*job, directory), enumerate(selections)), strict=True))
+            width = max(len(bug.name) for bug in bugs)
+            futures = {pool.submit(_hunt, bug, sound[bug.selection], directory): bug for bug in bugs}
+            for future in as_completed(futures):
+                bug, outcome = futures[future], future.result()
+                say(describe(bug.name.ljust(width), outcome))
+                yield bug.name, outcome
+    finally:
+        remove_tree(directory)
+
+
+def _run_sound(number: int, selection: Selection, directory: Path) -> str:
+    place = directory / f"sound-{number}"
+    place.mkdir()
+    return run_sound(selection, place)
+
+
+def _hunt(bug: Bug, trouble: str, directory: Path) -> Outcome:
+    if trouble:
+        return Unproved(trouble)
+    place = directory / bug.name
+    place.mkdir()
+    return hunt(bug, place)
+
+
+def describe(name: str, outcome: Outcome) -> str:
+    """One line for people."""
+    match outcome:
+        case Caught(by, seconds, detail):
+            return f"caught   {name}  by {by} after {seconds:.1f} s: {detail}"
+        case Missed(detail):
+            return f"MISSED   {name}  {detail}"
+        case Unproved(detail):
+            return f"UNKNOWN  {name}  {detail}"
+        case _:
+            assert_never(outcome)
+
+
+def _document(bugs: Sequence[Bug], outcomes: dict[str, Outcome]) -> dict[str, Any]:
+    rows = [_row(bug, outcomes[bug.name]) for bug in bugs]
+    return {"format": PLANTED_FORMAT, "caught": sum(row["end"] == "caught" for row in rows), "total": len(rows), "bugs": rows}
+
+
+def _row(bug: Bug, outcome: Outcome) -> dict[str, Any]:
+    row = {"name": bug.name, "target": bug.selection.target, "about": bug.about, "detail": outcome.detail}
+    match outcome:
+        case Caught(by, seconds):
+            return row | {"end": "caught", "by": by, "seconds": seconds}
+        case Missed():
+            return row | {"end": "missed"}
+        case Unproved():
+            return row | {"end": "unknown"}
+        case _:
+            assert_never(outcome)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _stay_silent(line: str) -> None:
+    """Nothing but the JSON is wanted."""

@@ -1,0 +1,287 @@
+"""Real sessions in a directory of their own: session files, drivers as processes, the steps they stop at, what log and ledger say."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from eventlog import events
+from eventlog.reader import Reader, StoredEvent
+from recovery.journal import only_stream
+from recovery.space.ledger import LedgerView
+from recovery.space.marks import find_cgroup_base
+from recovery.space.records import LedgerState
+from tests.helpers import DEADLINE_SECS, is_running, kill_process, wait_until
+
+PROJECT = Path(__file__).resolve().parents[2]
+Table = dict[str, Any]
+
+
+def bash(run: str, **more: Any) -> Table:
+    return {"tool": "bash", "run": run, **more}
+
+
+def write(path: str, content: str, **more: Any) -> Table:
+    return {"tool": "write", "path": path, "content": content, **more}
+
+
+def edit(path: str, old: str, new: str, **more: Any) -> Table:
+    return {"tool": "edit", "path": path, "old": old, "new": new, **more}
+
+
+def to_toml(value: Any) -> str:
+    """A TOML value; JSON strings and numbers are TOML too."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {to_toml(item)}" for key, item in value.items()) + " }"
+    return json.dumps(value)
+
+
+class Steps:
+    """The harness's end of the step socket (eventlog/steps.py): processes that were told to wait at a step do so here."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(str(path))
+        self._listener.listen(64)
+        self._waiting: dict[str, tuple[int, socket.socket]] = {}
+
+    def wait(self, step: str, driver: "Driver | None" = None) -> int:
+        """Wait until a process stands at `step`; its pid. Fails when `driver` ends before."""
+
+        def arrived() -> bool:
+            self._accept()
+            if step not in self._waiting and driver is not None:
+                assert driver.process.poll() is None, f"the driver ended with {driver.process.returncode} before {step}: {driver.err}"
+            return step in self._waiting
+
+        wait_until(arrived, f"a process at {step}")
+        return self._waiting[step][0]
+
+    def _accept(self) -> None:
+        self._listener.settimeout(0.005)
+        with suppress(TimeoutError):
+            connection, _ = self._listener.accept()
+            step, _, pid = connection.recv(4096).decode().strip().rpartition(" ")
+            self._waiting[step] = (int(pid), connection)
+
+    def release(self, step: str) -> None:
+        """Let the process at `step` go on."""
+        _, connection = self._waiting.pop(step)
+        connection.sendall(b".")
+        connection.close()
+
+    def kill(self, step: str, driver: "Driver | None" = None) -> int:
+        """SIGKILL the process that stands at `step` (waiting for it first), and wait for its death; its pid."""
+        pid = self.wait(step, driver)
+        kill_process(pid)
+        self._waiting.pop(step)[1].close()
+        return pid
+
+    def close(self) -> None:
+        self._listener.close()
+        for _, connection in self._waiting.values():
+            connection.close()
+
+
+class Driver:
+    """One `recovery` command as a process, its output in files."""
+
+    def __init__(self, process: subprocess.Popen[bytes], out: Path, error: Path) -> None:
+        self.process = process
+        self._out = out
+        self._error = error
+
+    @property
+    def out(self) -> str:
+        return self._out.read_text("utf-8", "surrogateescape")
+
+    @property
+    def err(self) -> str:
+        return self._error.read_text("utf-8", "surrogateescape")
+
+    @property
+    def lines(self) -> list[str]:
+        """What it said on stdout, without heartbeats."""
+        return [line for line in self.out.splitlines() if not line.startswith("HEARTBEAT ")]
+
+    def end(self) -> int:
+        """Wait for its end; the exit code, or minus the signal."""
+        try:
+            return self.process.wait(DEADLINE_SECS)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"waited {DEADLINE_SECS:g} s for the driver's end: {self.out}{self.err}") from None
+
+    def kill(self) -> None:
+        """SIGKILL, and check that this is how it died."""
+        self.process.kill()
+        assert self.end() == -signal.SIGKILL
+
+    def sentence(self) -> str:
+        """The one line on stderr of a refusal, without a traceback."""
+        lines = self.err.splitlines()
+        assert len(lines) == 1 and "Traceback" not in self.err, self.err
+        return lines[0]
+
+
+class Sandbox:
+    """A place for sessions: `work` is the workspace, `state` the state directory, `holders` the registry of holders."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.root = base / "work"
+        self.state = base / "state"
+        self.holders = base / "holders"
+        self.log = self.state / "log.sqlite"
+        self.ledger_path = self.state / "space" / "ledger"
+        self.witness = base / "witness"
+        self.gate = base / "gate"
+        self.root.mkdir()
+        self.steps = Steps(base / "steps")
+        self.extra: dict[str, str] = {}
+        self.demote: Callable[[], None] | None = None
+        self._drivers: list[Driver] = []
+
+    def session(self, *calls: Table, file: str = "session.toml", **settings: Any) -> Path:
+        """A session file with these calls."""
+        top = {"name": "nightly", "workspace": str(self.root), "state": str(self.state), **settings}
+        lines = [f"{key} = {to_toml(value)}" for key, value in top.items()]
+        for call in calls:
+            lines += ["[[call]]", *(f"{key} = {to_toml(value)}" for key, value in call.items())]
+        path = self.base / file
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    def start(self, *arguments: str | Path, epoch: int | None = None, wait: tuple[str, ...] = (), **environment: str) -> Driver:
+        """Start `recovery ARGUMENTS`; processes wait at the steps `wait`."""
+        number = len(self._drivers)
+        out, error = self.base / f"out-{number}", self.base / f"err-{number}"
+        with out.open("wb") as standard_out, error.open("wb") as standard_error:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "recovery", *map(str, arguments)],
+                cwd=self.base, env=self._environment(epoch, wait) | environment, stdin=subprocess.DEVNULL, stdout=standard_out,
+                stderr=standard_error, preexec_fn=self.demote,
+            )  # fmt: skip
+        driver = Driver(process, out, error)
+        self._drivers.append(driver)
+        return driver
+
+    def run(self, *arguments: str | Path, epoch: int | None = None, **environment: str) -> Driver:
+        """`start`, and wait for the end."""
+        driver = self.start(*arguments, epoch=epoch, **environment)
+        driver.end()
+        return driver
+
+    def drive(self, *arguments: str, epoch: int | None = None, expect: int = 0) -> Driver:
+        """`recovery drive`, which must end with the exit code `expect`."""
+        driver = self.run("drive", self.state, *arguments, epoch=epoch)
+        assert driver.process.returncode == expect, driver.out + driver.err
+        return driver
+
+    def _environment(self, epoch: int | None, wait: tuple[str, ...]) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SESSION_", "CRASHWORTHY_"))}
+        made = {
+            **inherited, "PYTHONPATH": str(PROJECT), "PYTHONDONTWRITEBYTECODE": "1", "SESSION_HOLDERS_DIR": str(self.holders), "WITNESS": str(self.witness), "GATE": str(self.gate), **self.extra,
+        }  # fmt: skip
+        if epoch is not None:
+            made["SESSION_EPOCH"] = str(epoch)
+        if wait:
+            made |= {"CRASHWORTHY_STEP_SOCKET": str(self.steps.path), "CRASHWORTHY_STEP_WAIT": " ".join(wait)}
+        return made
+
+    def events(self) -> list[StoredEvent]:
+        """Every event of the log."""
+        reader = Reader.open(str(self.log))
+        try:
+            return list(reader.events(only_stream(reader)))
+        finally:
+            reader.close()
+
+    def of_kind(self, kind: type[Any]) -> list[Any]:
+        """Every event of one class."""
+        return [stored.event for stored in self.events() if isinstance(stored.event, kind)]
+
+    def labels(self) -> list[str]:
+        """The labels of all recovery decisions, in order."""
+        return [event.label for event in self.of_kind(events.RecoveryDecided)]
+
+    def settled(self) -> list[tuple[int, int, str, str]]:
+        """How each call ended: call, attempt, ended, label."""
+        return [(event.call, event.attempt, event.ended, event.label) for event in self.of_kind(events.CallSettled)]
+
+    def output(self, call: int) -> bytes:
+        """The kept output of a settled call."""
+        settled = next(event for event in self.of_kind(events.CallSettled) if event.call == call)
+        reader = Reader.open(str(self.log))
+        try:
+            return b"".join(reader.content(bytes.fromhex(settled.output.blob)))  # type: ignore[arg-type]
+        finally:
+            reader.close()
+
+    def ledger(self) -> LedgerState:
+        """The ledger, folded."""
+        return LedgerView(str(self.ledger_path)).state
+
+    def witnessed(self) -> list[str]:
+        """The lines that commands wrote outside the workspace."""
+        return self.witness.read_text().splitlines() if self.witness.exists() else []
+
+    def open_gate(self) -> None:
+        """Let the commands that wait for the gate go on."""
+        self.gate.touch()
+
+    def close(self) -> None:
+        """End every process that was started here, and give back its cgroups."""
+        self.steps.close()
+        for driver in self._drivers:
+            if driver.process.poll() is None:
+                driver.process.kill()
+                driver.process.wait()
+        for ledger in self.base.rglob("ledger"):
+            with suppress(ValueError, KeyError, IndexError, OSError):
+                identity = json.loads(ledger.read_bytes().split(b"\n")[0][33:])["ledger_id"]
+                end_marked(str(identity))
+        shutil.rmtree(self.base, ignore_errors=True)
+
+
+def end_marked(space_id: str) -> None:
+    """Kill what still carries the marks of one space made by a test, and remove its cgroups."""
+    for pid in find_marked(f"environment:{space_id}"):
+        kill_process(pid)
+    base = find_cgroup_base()
+    top = Path(base, f"crashworthy.{space_id}")
+    if not base or not top.is_dir():
+        return
+    (top / "cgroup.kill").write_text("1")
+    wait_until(lambda: "populated 0" in (top / "cgroup.events").read_text(), f"the end of everything in {top}")
+    for directory, _, _ in os.walk(top, topdown=False):
+        os.rmdir(directory)
+
+
+def find_marked(mark: str) -> list[int]:
+    """Running processes whose environment carries a kill mark that begins with `mark`."""
+    found = []
+    for name in os.listdir("/proc"):
+        with suppress(OSError):
+            if name.isdigit() and f"CRASHWORTHY_MARK={mark}".encode() in Path("/proc", name, "environ").read_bytes():
+                if is_running(int(name)):
+                    found.append(int(name))
+    return found
+
+
+@contextmanager
+def sandbox_directory() -> Iterator[Path]:
+    """A short path (a socket's name holds at most 107 bytes)."""
+    base = Path(tempfile.mkdtemp(prefix="crashworthy-"))
+    try:
+        yield base
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
