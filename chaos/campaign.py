@@ -109,7 +109,7 @@ class Campaign:
                 case Answered(scenario, value, trouble):
                     recording = value or Recording(scenario.name, (), make_unknown(_clean_trial(scenario.name), trouble))
                     result = self._settle(distrust_recording(recording).result, f"{scenario.name}-clean")
-                    recordings[scenario.name] = Recording(scenario.name, recording.steps, result)
+                    recordings[scenario.name] = msgspec.structs.replace(recording, result=result)
         if len(lost) == len(scenarios):
             raise AllLostError(f"every clean run lost its zygote: {lost[-1]}")
         return [recordings[scenario.name] for scenario in scenarios]

@@ -58,6 +58,7 @@ class Enumeration:
     steps: tuple[str, ...]
     trials: tuple[Trial, ...]
     unreachable: tuple[Unreachable, ...]
+    kill_mark: str = "cgroup"
 
 
 def parse_step(text: str, where: str = "step") -> Step:
@@ -100,7 +101,7 @@ def enumerate_trials(recording: Recording, plan: Sequence[Action] = (), first_nu
         reasons = {step: "platform" if step in unprovable else "not yet" for step in steps if step not in aimed_steps}
         unreachable = tuple(Unreachable(step, reason) for step, reason in reasons.items())
     trials = tuple(Trial(number, recording.scenario, actions, entry) for number, (actions, entry) in enumerate(plans, first_number))
-    return Enumeration(recording.scenario, steps, trials, unreachable)
+    return Enumeration(recording.scenario, steps, trials, unreachable, recording.kill_mark)
 
 
 def _find_unprovable(steps: Sequence[str]) -> frozenset[str]:

@@ -82,6 +82,7 @@ class RunDirectory:
             "steps": enumeration.steps,
             "unreachable": [{"step": one.step, "reason": one.reason} for one in enumeration.unreachable],
             "trials": len(enumeration.trials),
+            "kill_mark": enumeration.kill_mark,
         }
         self._steps.write(msgspec.json.encode(line) + b"\n")
 

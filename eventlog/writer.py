@@ -346,7 +346,8 @@ def _build(temporary: str, stream: StreamId, opened: Record, blobs: Iterable[cod
         for blob in blobs:
             writer.insert_blobs([blob])
         writer.append(stream, Epoch(0), [opened], (), "open")
-        handle.pragma("wal_checkpoint(TRUNCATE)")
+        # Not `pragma`, which knows no arguments in parentheses. It raises when the file cannot take all of the WAL: closing would not say.
+        handle.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     finally:
         handle.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
         handle.close()

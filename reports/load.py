@@ -40,6 +40,7 @@ class ScenarioSteps(msgspec.Struct, frozen=True):
     steps: tuple[str, ...]
     unreachable: tuple[UnreachableStep, ...]
     trials: int
+    kill_mark: str = "cgroup"
 
 
 class Judgement(msgspec.Struct, frozen=True):

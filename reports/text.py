@@ -46,6 +46,9 @@ def render_summary(summary: Summary) -> list[str]:
 def render_notes(run: Run, summary: Summary) -> list[str]:
     """What the counts do not say: why steps are unreachable, which were left out, what else lowers the verdict."""
     lines = [f"NOTE {reason}" for reason in run.judgement.reasons] if run.judgement else []
+    marks = sorted({one.kill_mark for one in run.scenarios})
+    if marks:
+        lines.append(f"NOTE kill mark in force: {', '.join(marks)}")
     if summary.reasons:
         lines.append(f"UNREACHABLE {', '.join(f'{count} {reason}' for reason, count in summary.reasons.items())}")
     if summary.unkilled:

@@ -12,8 +12,8 @@ import typer
 
 from chaos.area import remove_tree
 from chaos.console import ExitCode, write_json
-from chaos.planted.bug import Bug, Selection, choose_bugs, load_bugs
-from chaos.planted.hunt import Caught, Missed, Outcome, Unproved, hunt, run_sound
+from chaos.planted.bug import Bug, choose_bugs, load_bugs
+from chaos.planted.hunt import Caught, Missed, Outcome, Unproved, hunt, plant_bug, run_sound
 from eventlog.errors import MisuseError
 
 PLANTED_FORMAT = 1
@@ -50,11 +50,15 @@ def run_all(bugs: Sequence[Bug], jobs: int, say: Callable[[str], None]) -> Itera
     directory = Path(tempfile.mkdtemp(prefix="chaos-planted-"))
     try:
         with ThreadPoolExecutor(jobs) as pool:
+            # All are planted before any runs: a bug that no longer fits the project is a mistake to be told at once.
+            for bug in bugs:
+                plant_bug(bug, _make(directory / bug.name))
             selections = list(dict.fromkeys(bug.selection for bug in bugs))
             say(f"{len(bugs)} bugs, {len(selections)} sound campaigns first, {jobs} at a time")
-            sound = dict(zip(selections, pool.map(lambda job: _run_sound(*job, directory), enumerate(selections)), strict=True))
+            places = [_make(directory / f"sound {number}") for number, _ in enumerate(selections, 1)]
+            sound = dict(zip(selections, pool.map(run_sound, selections, places), strict=True))
             width = max(len(bug.name) for bug in bugs)
-            futures = {pool.submit(_hunt, bug, sound[bug.selection], directory): bug for bug in bugs}
+            futures = {pool.submit(_hunt, bug, sound[bug.selection], directory / bug.name): bug for bug in bugs}
             for future in as_completed(futures):
                 bug, outcome = futures[future], future.result()
                 say(describe(bug.name.ljust(width), outcome))
@@ -63,18 +67,13 @@ def run_all(bugs: Sequence[Bug], jobs: int, say: Callable[[str], None]) -> Itera
         remove_tree(directory)
 
 
-def _run_sound(number: int, selection: Selection, directory: Path) -> str:
-    place = directory / f"sound-{number}"
-    place.mkdir()
-    return run_sound(selection, place)
+def _make(directory: Path) -> Path:
+    directory.mkdir()
+    return directory
 
 
 def _hunt(bug: Bug, trouble: str, directory: Path) -> Outcome:
-    if trouble:
-        return Unproved(trouble)
-    place = directory / bug.name
-    place.mkdir()
-    return hunt(bug, place)
+    return Unproved(trouble) if trouble else hunt(bug, directory)
 
 
 def describe(name: str, outcome: Outcome) -> str:

@@ -25,7 +25,7 @@ from chaos.results import TrialResult, Verdict
 
 CAMPAIGN_SECS = 600.0
 """Far above any campaign of a selection: only one that hangs meets it."""
-_VERDICTS = {ExitCode.PASS: Verdict.PASS, ExitCode.FAIL: Verdict.FAIL, ExitCode.UNKNOWN: Verdict.UNKNOWN}
+_VERDICTS = {int(ExitCode.PASS): Verdict.PASS, int(ExitCode.FAIL): Verdict.FAIL, int(ExitCode.UNKNOWN): Verdict.UNKNOWN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,8 @@ Outcome = Caught | Missed | Unproved
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A campaign that ended: its exit code, its trials in the order of their ends, when the first that did not pass ended, its last words."""
+    """A campaign that ended: its exit code, its trials in the order of their ends, when the first ended that did not pass, its last
+    words."""
 
     code: int
     results: tuple[TrialResult, ...]
@@ -66,7 +67,7 @@ class Ran:
     @property
     def verdict(self) -> Verdict | None:
         """None when it ended without one."""
-        return _VERDICTS.get(ExitCode(self.code)) if self.code in iter(ExitCode) else None
+        return _VERDICTS.get(self.code)
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -87,9 +88,13 @@ def run_sound(selection: Selection, directory: Path) -> str:
     return f"the sound copy does not pass (exit {ran.code}): {worst[0] if worst else ran.words}"
 
 
-def hunt(bug: Bug, directory: Path) -> Outcome:
-    """Plant a bug in `directory` and run its campaign. Its sound copy has passed. Raises MisuseError when it cannot be planted."""
+def plant_bug(bug: Bug, directory: Path) -> None:
+    """Make the copy with the bug, `directory`/copy. Raises MisuseError when the bug no longer fits the project."""
     plant(bug.name, bug.selection.target, (*bug.selection.given, *bug.replace), directory / "copy")
+
+
+def hunt(bug: Bug, directory: Path) -> Outcome:
+    """Run the campaign on the copy in `directory`. The sound copy has passed."""
     return judge(bug, run_campaign(bug.selection, directory))
 
 

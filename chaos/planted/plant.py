@@ -30,7 +30,7 @@ def apply_changes(bug: str, changes: Sequence[Replace], directory: Path) -> None
         count = text.count(change.old)
         if count != 1:
             first = change.old.strip().splitlines()[0]
-            raise MisuseError(f"bug {bug}: {change.file} holds its `old` {count} times, not once; adapt the bug to the text now there: {first}")
+            raise MisuseError(f"bug {bug}: {change.file} holds its `old` {count} times, not once; adapt it to the text now there: {first}")
         file.write_text(text.replace(change.old, change.new), "utf-8")
 
 

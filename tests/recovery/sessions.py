@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from recovery.journal import only_stream
 from recovery.space.ledger import LedgerView
 from recovery.space.marks import find_cgroup_base
 from recovery.space.records import LedgerState
-from tests.helpers import DEADLINE_SECS, is_running, kill_process, wait_until
+from tests.helpers import is_running, kill_process, wait_until
 
 PROJECT = Path(__file__).resolve().parents[2]
 Table = dict[str, Any]
@@ -60,7 +60,7 @@ class Steps:
         def arrived() -> bool:
             self._accept()
             if step not in self._waiting and driver is not None:
-                assert driver.process.poll() is None, f"the driver ended with {driver.process.returncode} before {step}: {driver.err}"
+                assert driver.code is None, f"the driver ended with {driver.code} before {step}: {driver.err}"
             return step in self._waiting
 
         wait_until(arrived, f"a process at {step}")
@@ -92,13 +92,33 @@ class Steps:
             connection.close()
 
 
+class Zygote:
+    """The warm process (zygote.py) of this test process, started when it is first needed."""
+
+    _process: subprocess.Popen[str] | None = None
+
+    @classmethod
+    def fork(cls, request: dict[str, Any]) -> int:
+        """Have one command forked; its pid."""
+        if cls._process is None:
+            environment = {**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONDONTWRITEBYTECODE": "1"}
+            cls._process = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name("zygote.py"))], env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )  # fmt: skip
+        assert cls._process.stdin is not None and cls._process.stdout is not None
+        cls._process.stdin.write(json.dumps(request) + "\n")
+        cls._process.stdin.flush()
+        return int(cls._process.stdout.readline())
+
+
 class Driver:
     """One `recovery` command as a process, its output in files."""
 
-    def __init__(self, process: subprocess.Popen[bytes], out: Path, error: Path) -> None:
-        self.process = process
+    def __init__(self, pid: int, out: Path, error: Path, status: Path) -> None:
+        self.pid = pid
         self._out = out
         self._error = error
+        self._status = status
 
     @property
     def out(self) -> str:
@@ -113,16 +133,20 @@ class Driver:
         """What it said on stdout, without heartbeats."""
         return [line for line in self.out.splitlines() if not line.startswith("HEARTBEAT ")]
 
+    @property
+    def code(self) -> int | None:
+        """Its exit code, minus the signal, or None while it runs."""
+        return int(self._status.read_text()) if self._status.exists() else None
+
     def end(self) -> int:
         """Wait for its end; the exit code, or minus the signal."""
-        try:
-            return self.process.wait(DEADLINE_SECS)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"waited {DEADLINE_SECS:g} s for the driver's end: {self.out}{self.err}") from None
+        wait_until(lambda: self.code is not None, f"the end of driver {self.pid}")
+        assert self.code is not None
+        return self.code
 
     def kill(self) -> None:
         """SIGKILL, and check that this is how it died."""
-        self.process.kill()
+        os.kill(self.pid, signal.SIGKILL)
         assert self.end() == -signal.SIGKILL
 
     def sentence(self) -> str:
@@ -147,7 +171,7 @@ class Sandbox:
         self.root.mkdir()
         self.steps = Steps(base / "steps")
         self.extra: dict[str, str] = {}
-        self.demote: Callable[[], None] | None = None
+        self.user = 0
         self._drivers: list[Driver] = []
 
     def session(self, *calls: Table, file: str = "session.toml", **settings: Any) -> Path:
@@ -163,14 +187,12 @@ class Sandbox:
     def start(self, *arguments: str | Path, epoch: int | None = None, wait: tuple[str, ...] = (), **environment: str) -> Driver:
         """Start `recovery ARGUMENTS`; processes wait at the steps `wait`."""
         number = len(self._drivers)
-        out, error = self.base / f"out-{number}", self.base / f"err-{number}"
-        with out.open("wb") as standard_out, error.open("wb") as standard_error:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "recovery", *map(str, arguments)],
-                cwd=self.base, env=self._environment(epoch, wait) | environment, stdin=subprocess.DEVNULL, stdout=standard_out,
-                stderr=standard_error, preexec_fn=self.demote,
-            )  # fmt: skip
-        driver = Driver(process, out, error)
+        out, error, status = (self.base / f"{what}-{number}" for what in ("out", "err", "status"))
+        request = {
+            "arguments": [str(argument) for argument in arguments], "environment": self.environment(epoch, wait) | environment, "directory": str(self.base),
+            "out": str(out), "error": str(error), "status": str(status), "user": self.user,
+        }  # fmt: skip
+        driver = Driver(Zygote.fork(request), out, error, status)
         self._drivers.append(driver)
         return driver
 
@@ -183,10 +205,10 @@ class Sandbox:
     def drive(self, *arguments: str, epoch: int | None = None, expect: int = 0) -> Driver:
         """`recovery drive`, which must end with the exit code `expect`."""
         driver = self.run("drive", self.state, *arguments, epoch=epoch)
-        assert driver.process.returncode == expect, driver.out + driver.err
+        assert driver.code == expect, driver.out + driver.err
         return driver
 
-    def _environment(self, epoch: int | None, wait: tuple[str, ...]) -> dict[str, str]:
+    def environment(self, epoch: int | None, wait: tuple[str, ...]) -> dict[str, str]:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SESSION_", "CRASHWORTHY_"))}
         made = {
             **inherited, "PYTHONPATH": str(PROJECT), "PYTHONDONTWRITEBYTECODE": "1", "SESSION_HOLDERS_DIR": str(self.holders), "WITNESS": str(self.witness), "GATE": str(self.gate), **self.extra,
@@ -242,9 +264,8 @@ class Sandbox:
         """End every process that was started here, and give back its cgroups."""
         self.steps.close()
         for driver in self._drivers:
-            if driver.process.poll() is None:
-                driver.process.kill()
-                driver.process.wait()
+            if driver.code is None:
+                driver.kill()
         for ledger in self.base.rglob("ledger"):
             with suppress(ValueError, KeyError, IndexError, OSError):
                 identity = json.loads(ledger.read_bytes().split(b"\n")[0][33:])["ledger_id"]

@@ -16,7 +16,7 @@ WAIT_FOR_GATE = 'echo "$CALL_KEY start" >> "$WITNESS"; until [ -e "$GATE" ]; do 
 def test_the_example_session_runs_and_is_told_call_by_call(sandbox: Sandbox) -> None:
     """DESIGN section 10's example: exit 0, one ACK per call that names the outcome's event, its image as hash."""
     driver = sandbox.run("run", sandbox.session(bash("echo one >> log.txt"), write("notes/a.txt", "hello"), mode="transactional"))
-    assert driver.process.returncode == 0, driver.err
+    assert driver.code == 0, driver.err
     assert read_contents(sandbox.root) == {"log.txt": b"one\n", "notes": None, "notes/a.txt": b"hello"}
     settled = [(stored.seq, stored.event) for stored in sandbox.events() if isinstance(stored.event, events.CallSettled)]
     assert driver.lines == [f"ACK {event.call} {seq} {event.root}" for seq, event in settled]
@@ -37,13 +37,13 @@ def test_the_log_of_a_session_tells_all_of_it_in_order(sandbox: Sandbox) -> None
 
 def test_a_command_that_fails_is_a_finished_call(sandbox: Sandbox) -> None:
     """Exit 3 of a command is its result, not the driver's."""
-    assert sandbox.run("run", sandbox.session(bash("exit 3"), bash("echo on > on"))).process.returncode == 0
+    assert sandbox.run("run", sandbox.session(bash("exit 3"), bash("echo on > on"))).code == 0
     settled = sandbox.of_kind(events.CallSettled)
     assert [(event.ended, event.exit.code) for event in settled] == [("finished", 3), ("finished", 0)]
 
 
 def test_a_file_tool_that_refuses_is_a_finished_call(sandbox: Sandbox) -> None:
-    assert sandbox.run("run", sandbox.session(edit("missing", "a", "b"))).process.returncode == 0
+    assert sandbox.run("run", sandbox.session(edit("missing", "a", "b"))).code == 0
     assert sandbox.of_kind(events.CallSettled)[0].exit == events.Exit("exited", code=1)
     assert b"there is no such file" in sandbox.output(1)
 
@@ -54,7 +54,7 @@ def test_a_finished_session_is_left_alone(sandbox: Sandbox) -> None:
     before = read_contents(sandbox.root), len(sandbox.events())
     for arguments in (("run", session), ("drive", sandbox.state)):
         again = sandbox.run(*arguments)
-        assert again.process.returncode == 0
+        assert again.code == 0
         assert "session nightly has finished" in again.sentence()
     assert (read_contents(sandbox.root), len(sandbox.events())) == before
     assert not list(sandbox.holders.glob("*.json")), "a finished session holds no workspace"
@@ -110,7 +110,7 @@ def test_rule_L1_an_equal_epoch_is_refused_with_exit_1(sandbox: Sandbox) -> None
     wait_until(sandbox.witnessed, "the command's start")
     before = len(sandbox.events())
     second = sandbox.run("drive", sandbox.state, epoch=1)
-    assert second.process.returncode == 1
+    assert second.code == 1
     assert "epoch 1 is held by another driver; start again under epoch 2" in second.sentence()
     assert len(sandbox.events()) == before
     sandbox.open_gate()
@@ -121,7 +121,7 @@ def test_rule_L1_an_epoch_below_the_floor_is_refused_with_exit_75(sandbox: Sandb
     sandbox.run("run", sandbox.session(bash("true"), bash("kill -9 $PPID")))
     sandbox.drive(epoch=7, expect=78)
     before = len(sandbox.events())
-    assert sandbox.run("drive", sandbox.state, epoch=6).process.returncode == 75
+    assert sandbox.run("drive", sandbox.state, epoch=6).code == 75
     assert len(sandbox.events()) == before
 
 
@@ -151,7 +151,7 @@ def test_rule_L9_a_log_that_should_exist_is_never_made_anew(sandbox: Sandbox, wh
     before = read_tree(sandbox.state), read_tree(sandbox.root)
     for arguments in (("run", session), ("drive", sandbox.state)) if what != "epoch above 1" else (("run", session),):
         refused = sandbox.run(*arguments, epoch=2 if what == "epoch above 1" else None)
-        assert refused.process.returncode == 78
+        assert refused.code == 78
         assert "log.sqlite: the log is missing, though its session has run; put it back" in refused.sentence()
     assert (read_tree(sandbox.state), read_tree(sandbox.root)) == before
     assert not list(sandbox.holders.glob("*.json"))
@@ -164,7 +164,7 @@ def test_rule_L9_a_log_deleted_after_a_crash_is_never_made_anew(sandbox: Sandbox
     for name in ("log.sqlite", "log.sqlite-wal", "log.sqlite-shm"):
         (sandbox.state / name).unlink()
     for arguments in (("run", session), ("drive", sandbox.state), ("plan", sandbox.state)):
-        assert sandbox.run(*arguments).process.returncode == 78
+        assert sandbox.run(*arguments).code == 78
     assert not sandbox.log.exists()
 
 
@@ -176,7 +176,7 @@ def test_plan_tells_what_a_driver_would_do_and_changes_nothing(sandbox: Sandbox)
     sandbox.run("plan", sandbox.state)  # the first reader of a killed log makes SQLite's index file anew
     before = read_tree(sandbox.root), {name: node[3] for name, node in read_tree(sandbox.state).items() if not name.endswith("-shm")}
     planned = sandbox.run("plan", sandbox.state)
-    assert planned.process.returncode == 2
+    assert planned.code == 2
     assert "call 1: adopt_exit: the command ended by itself" in planned.out
     assert planned.out.splitlines()[-1] == "provisional: a driver takes over first, and decides from what it finds then"
     as_json = json.loads(sandbox.run("plan", sandbox.state, "--json").out)
@@ -188,7 +188,7 @@ def test_plan_tells_what_a_driver_would_do_and_changes_nothing(sandbox: Sandbox)
 def test_plan_says_exit_0_when_there_is_nothing_to_recover(sandbox: Sandbox) -> None:
     sandbox.run("run", sandbox.session(bash("true")))
     planned = sandbox.run("plan", sandbox.state)
-    assert (planned.process.returncode, planned.out) == (0, "session nightly, epoch 1: the session has finished\n")
+    assert (planned.code, planned.out) == (0, "session nightly, epoch 1: the session has finished\n")
 
 
 def test_plan_foretells_a_reattach(sandbox: Sandbox) -> None:
@@ -196,7 +196,7 @@ def test_plan_foretells_a_reattach(sandbox: Sandbox) -> None:
     wait_until(sandbox.witnessed, "the command's start")
     driver.kill()
     planned = sandbox.run("plan", sandbox.state)
-    assert planned.process.returncode == 2
+    assert planned.code == 2
     assert "call 1: reattach: the command still runs under its shim" in planned.out
     sandbox.open_gate()
     sandbox.drive()
@@ -206,7 +206,7 @@ def test_environment_beats_the_session_file(sandbox: Sandbox) -> None:
     other = sandbox.base / "other"
     other.mkdir()
     driver = sandbox.run("run", sandbox.session(bash("echo one > a")), SESSION_WORKSPACE=str(other), SESSION_NAME="renamed")
-    assert driver.process.returncode == 0, driver.err
+    assert driver.code == 0, driver.err
     assert read_contents(other) == {"a": b"one\n"} and not read_contents(sandbox.root)
     assert sandbox.of_kind(events.SessionOpened)[0].name == "renamed"
 
@@ -217,7 +217,7 @@ def test_an_existing_session_must_be_the_same_one(sandbox: Sandbox) -> None:
     other = sandbox.session(bash("echo other > other"), file="other.toml")
     before = read_tree(sandbox.root), len(sandbox.events())
     refused = sandbox.run("run", other)
-    assert refused.process.returncode == 78
+    assert refused.code == 78
     assert "began with other calls than its file has now; finish it as it began with `recovery drive" in refused.sentence()
     assert (read_tree(sandbox.root), len(sandbox.events())) == before
 
@@ -225,6 +225,6 @@ def test_an_existing_session_must_be_the_same_one(sandbox: Sandbox) -> None:
 def test_a_lost_shim_halts_the_driver_with_exit_1(sandbox: Sandbox) -> None:
     """S7: no recovery in place under the same epoch."""
     driver = sandbox.run("run", sandbox.session(bash("kill -9 $PPID; sleep 60")))
-    assert driver.process.returncode == 1
+    assert driver.code == 1
     assert "ended without an exit record; drive again" in driver.sentence()
     assert [stored.event.kind for stored in sandbox.events()][-1] == "attempt_started"

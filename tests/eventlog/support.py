@@ -1,0 +1,248 @@
+"""A small log with everything in it, for the tests of eventlog; and processes to use and kill it in."""
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+
+from eventlog import codec, connection, events, steps
+from eventlog.blobs import encode_content
+from eventlog.image import Change, Entry, diff, root_hash
+from eventlog.ports import CountingIds
+from eventlog.reader import Reader
+from eventlog.values import CHUNK_BYTES, Epoch, Seq, StreamId
+from eventlog.writer import Appended, Record, Writer, create_log
+
+ROOT = Path(__file__).resolve().parents[2]
+STREAM = StreamId("nightly")
+HELLO = b"hello\n" * 40
+BIG = bytes(range(256)) * 4096 + b"one chunk and a little more"
+OUTPUT = b"\x1b[2J\xff output"
+assert len(BIG) > CHUNK_BYTES
+
+IMAGE: dict[bytes, Entry] = {
+    b"": Entry("d", 0o755, mtime_ns=1),
+    b"a": Entry("f", 0o644, codec.content_id(HELLO), len(HELLO), link=b"a", mtime_ns=2),
+    b"b": Entry("f", 0o644, codec.content_id(HELLO), len(HELLO), link=b"a", mtime_ns=2),
+    b"caf\xe9\n": Entry("d", 0o2770, mtime_ns=3),
+    b"caf\xe9\n/big": Entry("f", 0o4711, codec.content_id(BIG), len(BIG), xattrs=b"\0\0\0\6user.a\0\0\0\1v", mtime_ns=-4),
+    b"l": Entry("l", 0o777, target=b"caf\xe9\n", mtime_ns=5),
+    b"p": Entry("p", 0o600, mtime_ns=6),
+}
+LATER: dict[bytes, Entry] = {
+    **{path: entry for path, entry in IMAGE.items() if path not in (b"l", b"p")},
+    b"p": Entry("p", 0o600, mtime_ns=66),
+    b"z": Entry("f", 0o600, codec.content_id(b""), 0, mtime_ns=7),
+}
+
+
+def opened(name: str = "nightly", image: dict[bytes, Entry] | None = None) -> Record:
+    """The first event of a session, with its image."""
+    found = IMAGE if image is None else image
+    identity = events.RootIdentity("root-1", 7, None, "ef53")
+    script = [{"tool": "bash", "run": "echo one >> log.txt"}]
+    event = events.SessionOpened(
+        1, name, {"b64": "Y2Fm6Q=="}, "transactional", "reissue", script, root_hash(found).hex(), identity, "ledger-1", 1, []
+    )
+    return Record(event, diff({}, found))
+
+
+def started(nonce: str = "n1") -> events.DriverStarted:
+    """What a driver writes first."""
+    return events.DriverStarted(2, events.DriverIdentity(nonce, 41, 99, "boot-1", 1), "ledger-1", 1, "cgroup")
+
+
+def note(text: str) -> Record:
+    """An event that says only `text`."""
+    return Record(events.Noted(3, text))
+
+
+def attempt(call: int) -> Record:
+    """The intent of a call."""
+    key = f"log/nightly/{call}/1/1"
+    return Record(events.AttemptStarted(4, call, 1, call - 1, "bash", {"run": "true"}, "never", key, "d" * 64))
+
+
+def settled(call: int, image: dict[bytes, Entry], changes: tuple[Change, ...]) -> Record:
+    """The outcome of a call, with what it changed."""
+    output = events.Output(len(OUTPUT), len(OUTPUT), False, codec.content_id(OUTPUT).hex())
+    ended = events.Exit("exited", code=0)
+    event = events.CallSettled(5, call, 1, "finished", "finished", "", ended, output, root_hash(image).hex(), [])
+    return Record(event, changes)
+
+
+def blobs() -> list[codec.Blob]:
+    """Every content of the sample images, and the output."""
+    return [blob for data in (HELLO, BIG, b"", OUTPUT) for blob in encode_content([data])]
+
+
+def create(directory: Path, *, name: str = "log.sqlite") -> str:
+    """A log with its first event only; its path."""
+    path = str(directory / name)
+    create_log(path, STREAM, opened(), blobs(), CountingIds())
+    return path
+
+
+def open_writer(path: str, *, first_id: int = 1_000_000, busy_ms: int = 0, vfs: str | None = None) -> Writer:
+    """A writer that does not wait for the lock, unless told to. Two writers of one log need ids of their own."""
+    handle = connection.open_writable(path) if vfs is None else apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
+    handle.set_busy_timeout(busy_ms)
+    return Writer(handle, path, CountingIds(first_id))
+
+
+def add(writer: Writer, epoch: int, *texts: str) -> list[Appended]:
+    """Append notes."""
+    return writer.append(STREAM, Epoch(epoch), [note(text) for text in texts], (), "note")
+
+
+def fill(writer: Writer) -> None:
+    """Two drivers, a call with changes, the end: nine events in all."""
+    writer.raise_floor(STREAM, Epoch(1), started())
+    writer.append(STREAM, Epoch(1), [attempt(1)], (), "intent")
+    writer.append(STREAM, Epoch(1), [settled(1, LATER, diff(IMAGE, LATER))], blobs(), "outcome")
+    writer.raise_floor(STREAM, Epoch(4), started("n4"))
+    add(writer, 4, "caf\u00e9 \u202e \x1b[31m", "two\nlines")
+    root = root_hash(LATER).hex()
+    writer.append(STREAM, Epoch(4), [Record(events.Synced(6, root, "boot-1")), Record(events.SessionFinished(7, root))], (), "finish")
+
+
+def make_log(directory: Path) -> str:
+    """The whole sample log, closed, its newest events in the WAL; its path."""
+    path = create(directory)
+    writer = open_writer(path)
+    fill(writer)
+    writer.close()
+    return path
+
+
+def checkpoint(path: str) -> None:
+    """Bring everything into the one file and remove the side files."""
+    handle = apsw.Connection(path)
+    assert handle.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE) == (0, 0)
+    handle.close()
+    for suffix in ("-wal", "-shm"):
+        Path(path + suffix).unlink(missing_ok=True)
+
+
+def tamper(path: str, *statements: str) -> None:
+    """Change rows behind the triggers' back; the triggers are there again afterwards. Nobody has the log open."""
+    handle = apsw.Connection(path)
+    triggers = [str(row[0]) for row in handle.execute("SELECT sql FROM sqlite_schema WHERE type = 'trigger'")]
+    for (name,) in handle.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
+        handle.execute(f"DROP TRIGGER {name}")
+    handle.pragma("ignore_check_constraints", True)
+    for statement in statements:
+        handle.execute(statement).fetchall()
+    for sql in triggers:
+        handle.execute(sql)
+    handle.close()
+
+
+def texts(path: str) -> list[str]:
+    """The notes of a log, in order, the chain checked."""
+    reader = Reader.open(path)
+    try:
+        return [stored.event.text for stored in reader.events(STREAM) if isinstance(stored.event, events.Noted)]
+    finally:
+        reader.close()
+
+
+def head(path: str) -> tuple[int, int]:
+    """Head seq and floor of a log, the chain checked."""
+    reader = Reader.open(path)
+    try:
+        assert list(reader.events(STREAM))[-1].seq == reader.streams()[0].head_seq
+        row = reader.streams()[0]
+        return row.head_seq, row.floor
+    finally:
+        reader.close()
+
+
+def image_at(path: str, seq: int) -> dict[bytes, Entry]:
+    """The image at a seq."""
+    reader = Reader.open(path)
+    try:
+        return dict(reader.image(STREAM, Seq(seq)))
+    finally:
+        reader.close()
+
+
+def run_in_child(work: Callable[[], None]) -> int:
+    """Run `work` in a forked child; its wait status. No log may be open here: handles do not cross a fork."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1]
+    status = 1
+    try:
+        work()
+        status = 0
+    except BaseException:  # noqa: BLE001 - the child must never run on into the parent's code
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+class Recorder:
+    """Notes the steps it is told of."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+
+    def pass_step(self, step: str) -> None:
+        self.steps.append(step)
+
+
+class Killer:
+    """Sends SIGKILL to its own process at one step."""
+
+    def __init__(self, at: str) -> None:
+        self._at = at
+
+    def pass_step(self, step: str) -> None:
+        if step == self._at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Calling:
+    """Runs something once, at the first pass of a step with this name."""
+
+    def __init__(self, name: str, work: Callable[[], None]) -> None:
+        self._name = name
+        self._work: Callable[[], None] | None = work
+
+    def pass_step(self, step: str) -> None:
+        if self._work is not None and step.split(":")[1] == self._name:
+            work, self._work = self._work, None
+            work()
+
+
+def record_steps(work: Callable[[], None]) -> list[str]:
+    """The steps that `work` passes in a process of its own, which has just started counting."""
+    read_end, write_end = os.pipe()
+
+    def recorded() -> None:
+        recorder = Recorder()
+        steps.install(recorder)
+        work()
+        os.write(write_end, "\n".join(recorder.steps).encode())
+
+    assert run_in_child(recorded) == 0
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as file:
+        return file.read().decode().split("\n")
+
+
+def kill_at(step: str, work: Callable[[], None]) -> None:
+    """Run `work` in a child that kills itself at `step`; it must have died of that."""
+
+    def doomed() -> None:
+        steps.install(Killer(step))
+        work()
+
+    status = run_in_child(doomed)
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, f"{step} was not reached: wait status {status}"

@@ -1,0 +1,119 @@
+"""Every kind of event goes into bytes and comes back; what is newer or unknown is refused by name."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from chaos.oracle.payloads import SHAPES, decode_payload
+from eventlog import events
+from eventlog.errors import CorruptError
+
+ROOT = Path(__file__).resolve().parents[2]
+DIGEST = "ab" * 32
+IDENTITY = events.DriverIdentity("n", 4, 5, "boot", 6)
+UNTRACKED = [events.Untracked({"b64": "/w=="}, "socket"), events.Untracked("link", "outside link")]
+EXITS = [
+    None,
+    events.Exit("exited", code=137),
+    events.Exit("signaled", signal=9),
+    events.Exit("timed_out", signal=15),
+    events.Exit("start_failed", error="no such file"),
+]
+OUTPUT = events.Output(10, 4, True, DIGEST)
+SETTLED = [events.CallSettled(5, 1, 1, "finished", "adopt", "", ended, OUTPUT, DIGEST, UNTRACKED) for ended in EXITS]
+
+EXAMPLES: list[events.Event] = [
+    events.SessionOpened(
+        1, "n", {"b64": "/w=="}, "transactional", "stop", [{"tool": "bash", "run": "x"}], DIGEST,
+        events.RootIdentity("id", 1, None, "ef53"), "l", 1, UNTRACKED,
+    ),
+    events.SessionOpened(1, "\u00e9", "w", "transactional", "continue", [], DIGEST, events.RootIdentity("", 1, 2, ""), "l", 2, []),
+    events.DriverStarted(2, IDENTITY, "l", 1, "environment"),
+    events.WorkspaceObserved(3, DIGEST, UNTRACKED),
+    events.AttemptStarted(4, 1, 2, None, "write", {"path": {"b64": "/w=="}}, "after-restore", "k", DIGEST),
+    events.AttemptStarted(4, 1, 2, 0, "bash", {}, "ask", "k", DIGEST),
+    *SETTLED,
+    events.CallSettled(5, 1, 2, "interrupted", "restore", "killed", None, None, DIGEST, []),
+    events.RecoveryDecided(6, "restore-and-rerun", 1, 1, True, 3, DIGEST, "transactional", {"exit": "unknown"}),
+    events.RecoveryDecided(6, "nothing", None, None, False, None, None, "transactional", {}),
+    events.Quarantined(7, 6, "log-6", ["a", {"b64": "/w=="}]),
+    events.RestoreFinished(8, 6, DIGEST, 1, 2, 3),
+    events.Synced(9, DIGEST, "boot"),
+    events.SessionFinished(10, DIGEST),
+    events.Noted(11, "two\nlines \u202e"),
+]  # fmt: skip
+
+
+def name_example(event: events.Event) -> str:
+    return event.kind
+
+
+@pytest.mark.parametrize("event", EXAMPLES, ids=name_example)
+def test_an_event_comes_back_from_its_bytes(event: events.Event) -> None:
+    payload = events.encode(event)
+    assert events.decode(event.kind, event.version, payload, "here") == event
+    assert json.loads(payload)["at_ms"] == event.at_ms
+
+
+@pytest.mark.parametrize("event", EXAMPLES, ids=name_example)
+def test_an_event_has_the_shape_that_the_format_page_gives_its_kind(event: events.Event) -> None:
+    found = decode_payload(event.kind, events.encode(event))
+    assert set(found) == {"at_ms", *SHAPES[event.kind]}
+
+
+def test_the_examples_the_union_and_the_format_page_name_the_same_kinds() -> None:
+    kinds = {event.kind for event in EXAMPLES}
+    assert kinds == {event.kind for event in events.EVENT_TYPES} == set(SHAPES)
+    page = (ROOT / "eventlog" / "README.md").read_text("utf-8")
+    assert all(f"| `{kind}` |" in page for kind in kinds)
+
+
+@pytest.mark.parametrize("event", EXAMPLES, ids=name_example)
+def test_a_newer_version_is_refused_by_name(event: events.Event) -> None:
+    with pytest.raises(CorruptError, match=rf"the place: event kind {event.kind} version {event.version + 1} .*upgrade"):
+        events.decode(event.kind, event.version + 1, events.encode(event), "the place")
+
+
+def test_an_unknown_kind_is_refused_by_name() -> None:
+    with pytest.raises(CorruptError, match="the place: unknown event kind 'session_teleported'"):
+        events.decode("session_teleported", 1, b"{}", "the place")
+
+
+@pytest.mark.parametrize("event", EXAMPLES, ids=name_example)
+def test_a_payload_that_lacks_a_field_is_damage(event: events.Event) -> None:
+    fields = json.loads(events.encode(event))
+    for field in fields:
+        cut = json.dumps({name: value for name, value in fields.items() if name != field}).encode()
+        with pytest.raises(CorruptError, match=f"the place: payload of {event.kind}"):
+            events.decode(event.kind, event.version, cut, "the place")
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"[]", b"null", b'{"at_ms": 1', b'{"at_ms": 1, "text": "\xff"}', b'{"at_ms": "1", "text": "x"}', b"[" * 100_000]
+)
+def test_a_payload_that_is_not_one_is_damage(payload: bytes) -> None:
+    with pytest.raises(CorruptError, match="the place: payload of noted"):
+        events.decode("noted", 1, payload, "the place")
+
+
+@pytest.mark.parametrize(
+    ("kind", "seq", "epoch", "floor", "word"),
+    [
+        ("session_opened", 1, 0, 0, ""),
+        ("session_opened", 2, 0, 0, "first event"),
+        ("noted", 1, 0, 0, "first event"),
+        ("session_opened", 1, 1, 0, "epoch 1"),
+        ("driver_started", 2, 1, 0, ""),
+        ("driver_started", 2, 9, 3, ""),
+        ("driver_started", 2, 3, 3, "not above"),
+        ("driver_started", 2, 2, 3, "not above"),
+        ("noted", 2, 0, 0, ""),
+        ("noted", 2, 3, 3, ""),
+        ("noted", 2, 2, 3, "epoch 2"),
+        ("noted", 2, 4, 3, "epoch 4"),
+    ],
+)
+def test_what_may_stand_where(kind: str, seq: int, epoch: int, floor: int, word: str) -> None:
+    found = events.find_misplacement(kind, seq, epoch, floor)
+    assert word in found and bool(word) == bool(found)
