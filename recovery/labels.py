@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Label(StrEnum):
-    """One per row of the decision table (recovery/README, "Decision")."""
+    """One per row of the decision table (recovery/README, "Decision"), in the order in which they are judged."""
 
     COMPLETE_RESTORE = "complete_restore"
     COMPLETE_REBUILD = "complete_rebuild"
@@ -23,9 +23,9 @@ class Label(StrEnum):
     ADOPT_EXIT = "adopt_exit"
     REATTACH = "reattach"
     VOID_AND_RUN = "void_and_run"
+    ASK = "ask"
     RESTORE_AND_RERUN = "restore_and_rerun"
     RESTORE_AND_INTERRUPT = "restore_and_interrupt"
-    ASK = "ask"
     SETTLED = "settled"
     RESTORE_UNSYNCED_HEAD = "restore_unsynced_head"
     OUTSIDE_DELETION = "outside_deletion"
