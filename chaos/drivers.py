@@ -16,6 +16,7 @@ from eventlog.ports import LinuxHost, RandomIds, SystemClock
 from recovery.driver.entry import Order, Ports, drive
 from recovery.script import Session, call_to_json
 from recovery.settings import read_settings
+from recovery.space.kernel import name_process
 
 HARNESS_FAILED = 99
 KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SESSION_KILL_MARK")
@@ -114,6 +115,7 @@ def _redirect(place: Place, epoch: int) -> None:
 
 
 def _drive_forked(scenario: Scenario, place: Place, environment: Mapping[str, str]) -> NoReturn:
+    name_process("driver")
     gc.disable()  # a collection would touch, and so copy, what is shared with the zygote
     steps.install(steps.hook_from_environment(environment))
     order = Order(str(place.state), to_session(scenario, place))

@@ -16,7 +16,7 @@ from chaos.judging import OracleProcess
 from chaos.results import Recording, Trial, TrialResult
 from chaos.scenario import from_json
 from chaos.trial import Bench, record_scenario, run_trial
-from recovery.space.kernel import become_subreaper
+from recovery.space.kernel import become_subreaper, name_process
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -36,6 +36,7 @@ class _Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 def serve() -> None:
     """Answer until standard input ends."""
     become_subreaper()
+    name_process("chaos runner")
     oracle = OracleProcess([entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")])
     bench = Bench(oracle)
     gc.collect()

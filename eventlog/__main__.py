@@ -1,6 +1,5 @@
 """The `eventlog` command: look at a log. Exit codes: 0 sound, 1 damage found, 2 usage."""
 
-import base64
 import json
 import os
 import sys
@@ -45,21 +44,13 @@ def verify(log: LogArgument, as_json: JsonOption = False) -> int:
     path = log_path(log)
     found = verify_log(Reader.open(path))
     if as_json:
-        print(json.dumps({"log": _path_json(path), **msgspec.to_builtins(found)}))
+        print(json.dumps({"log": path, **msgspec.to_builtins(found)}))
     else:
         for finding in found.findings:
             print(f"DAMAGE {show_text(finding.where)}: {show_text(finding.what)}")
         state = "damaged" if found.findings else "sound"
         print(f"{show_text(path)}: {state}: {found.streams} sessions, {found.events} events, {found.blobs} blobs, {found.blob_bytes} bytes")
     return 1 if found.findings else 0
-
-
-def _path_json(path: str) -> str | dict[str, str]:
-    raw = os.fsencode(path)
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return {"b64": base64.b64encode(raw).decode()}
 
 
 def _event_json(stream: StreamId, stored: StoredEvent) -> dict[str, object]:

@@ -26,6 +26,16 @@ def check_sqlite_version(version: str) -> None:
         raise MisuseError(f"SQLite {version} has the WAL-reset corruption bug; install an apsw that carries 3.51.3 or newer")
 
 
+def name_for_sqlite(path: str) -> str:
+    """`path` as SQLite is given it, in UTF-8 whatever the locale; raises MisuseError for a path that is other bytes (case 3)."""
+    try:
+        return os.fsencode(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise MisuseError(
+            f"{show_text(path)}: this path is not UTF-8, and SQLite opens no other; give the directory another name, or reach it by a link"
+        ) from error
+
+
 def open_writable(path: str) -> apsw.Connection:
     """A connection that may write an existing log. Raises LogMissingError, CorruptError, BusyError, MisuseError."""
     return _open(path, apsw.SQLITE_OPEN_READWRITE)
@@ -39,8 +49,9 @@ def open_readable(path: str) -> apsw.Connection:
 def create(path: str) -> apsw.Connection:
     """A new, empty database with the log's schema at a path that does not exist."""
     check_sqlite_version(apsw.sqlite_lib_version())
+    name = name_for_sqlite(path)
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+    connection = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READWRITE)
     set_page_size(connection)
     _settle(connection, path)
     connection.pragma("application_id", APPLICATION_ID)
@@ -51,6 +62,7 @@ def create(path: str) -> apsw.Connection:
 
 def _open(path: str, flags: int) -> apsw.Connection:
     check_sqlite_version(apsw.sqlite_lib_version())
+    name = name_for_sqlite(path)
     if not os.path.exists(path):
         raise LogMissingError(
             f"{show_text(path)}: there is no log here; check the path, or restore the file: a missing log is never made anew"
@@ -58,7 +70,7 @@ def _open(path: str, flags: int) -> apsw.Connection:
     if not os.path.isfile(path):
         raise MisuseError(f"{show_text(path)}: not a regular file; name the log.sqlite of a session")
     try:
-        connection = apsw.Connection(path, flags=flags)
+        connection = apsw.Connection(name, flags=flags)
         _check_format(connection, path)
         _settle(connection, path, readonly=flags == apsw.SQLITE_OPEN_READONLY)
     except apsw.Error as error:

@@ -1,5 +1,6 @@
 """The edge of every command: a person's mistake becomes one sentence on stderr and an exit code, never a traceback."""
 
+import io
 import sys
 from collections.abc import Callable
 
@@ -16,6 +17,9 @@ def run(
 ) -> int:
     """Run a typer application; the exit code to end with. Usage errors give `usage_code`, typed errors what `code_of` says."""
     command = typer.main.get_command(app)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a screen that lacks a letter is no reason to fail (case 3)
     try:
         result = command.main(args=arguments, prog_name=name, standalone_mode=False)
     except _UsageBase as error:

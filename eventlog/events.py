@@ -238,4 +238,4 @@ def decode(kind: str, version: int, payload: bytes, where: str) -> Event:
     try:
         return _decoders[kind].decode(payload)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise CorruptError(f"{where}: payload of {kind} is damaged: {error}") from error
+        raise CorruptError(f"{where}: payload of {kind} is damaged: {error}; run `eventlog verify` on the log") from error

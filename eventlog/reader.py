@@ -162,7 +162,10 @@ class Reader:
         rows = self.rows(sql, (stream, seq))
         if [row[0] for row in rows] != list(range(len(rows))):
             raise self._damaged(stream, seq, "its image changes are not numbered 0, 1, 2 ...")
-        return tuple(change_from_row(row[1:], f"{self.name}: stream {stream} seq {seq}") for row in rows)
+        try:
+            return tuple(change_from_row(row[1:], f"change {row[0]}") for row in rows)
+        except CorruptError as error:
+            raise self._damaged(stream, seq, str(error)) from error
 
     def image(self, stream: StreamId, upto: Seq) -> Image:
         """The image as of an event."""
@@ -182,7 +185,7 @@ class Reader:
             raise CorruptError(f"{self.name}: blob {content.hex()} is missing; run `eventlog verify {self.name}`")
         name, size, data = found[0]
         if not (isinstance(name, str) and isinstance(size, int) and isinstance(data, bytes)):
-            raise CorruptError(f"{self.name}: blob {content.hex()} has a column of the wrong type")
+            raise CorruptError(f"{self.name}: blob {content.hex()} has a column of the wrong type; run `eventlog verify {self.name}`")
         return codec.Blob(content, name, size, data)
 
     def content(self, content: ContentId) -> Iterator[bytes]:
@@ -195,7 +198,10 @@ class Reader:
         for name in codec.decode_chunk_list(blob):
             if total % CHUNK_BYTES:
                 raise CorruptError(f"{self.name}: blob {content.hex()}: a chunk before the last is not whole")
-            piece = codec.decode_blob(self.blob(name))
+            try:
+                piece = codec.decode_blob(self.blob(name))
+            except CorruptError as error:
+                raise CorruptError(f"{self.name}: blob {content.hex()}: a chunk of it: {error}") from error
             hasher.update(piece)
             total += len(piece)
             yield piece
@@ -205,12 +211,12 @@ class Reader:
 
 def _integer(value: object, name: str) -> int:
     if not isinstance(value, int):
-        raise CorruptError(f"{name}: found {value!r} where a number belongs")
+        raise CorruptError(f"{name}: found {value!r} where a number belongs; run `eventlog verify {name}`")
     return value
 
 
 def _stream_row(row: tuple[object, ...], name: str) -> StreamRow:
     stream, floor, head_seq, head_hash = row
     if not (isinstance(stream, str) and isinstance(floor, int) and isinstance(head_seq, int) and isinstance(head_hash, bytes)):
-        raise CorruptError(f"{name}: a stream row has a column of the wrong type")
+        raise CorruptError(f"{name}: a stream row has a column of the wrong type; run `eventlog verify {name}`")
     return StreamRow(StreamId(stream), Epoch(floor), Seq(head_seq), head_hash)

@@ -34,6 +34,9 @@ def recover(context: Context) -> None:
         if label is Label.SETTLED:
             return
         _act(context, label, evidence, side)
+        if label is Label.RECORD_OUTSIDE:
+            # What changes again is met by the scan before the next call or before the end: a workspace that never rests must not hold us here.
+            return
 
 
 def _gather(context: Context) -> Evidence:

@@ -4,10 +4,11 @@ What cannot be read becomes `Unreadable`; only an oracle that needs it turns unk
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from .ledger import ledger_of, read_moved
 from .load import Log, load_log
 from .request import JudgeRequest, RequestError
 from .tree import list_tree, paths_below
@@ -18,7 +19,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of one trial. `quarantined` holds the paths below the quarantine directory, None when none was named."""
+    """What is known of one trial. `quarantined` holds the paths below the quarantine directory, None when none was named; `moved` how
+    many victims the file worker says it moved, by seq of the decision, None where there is no ledger."""
 
     request: JudgeRequest
     log: Log | Unreadable
@@ -26,6 +28,7 @@ class Evidence:
     witness: bytes | None | Unreadable
     acknowledged: tuple[bytes, ...] | None | Unreadable
     quarantined: frozenset[bytes] | None | Unreadable
+    moved: Mapping[int, int] | None | Unreadable
 
     def stream(self) -> Stream:
         """The stream that is judged. Raises EvidenceMissing when it is missing, empty, or lost malformed rows."""
@@ -80,4 +83,5 @@ def gather(request: JudgeRequest) -> Evidence:
         witness=attempt("the witness file", lambda: read_witness(request.witness)),
         acknowledged=attempt("drivers' output", lambda: None if acknowledged is None else tuple(map(read_file, acknowledged))),
         quarantined=attempt("the quarantine", lambda: None if quarantine is None else frozenset(paths_below(quarantine))),
+        moved=attempt("the ledger", lambda: read_moved(ledger_of(request.log))),
     )

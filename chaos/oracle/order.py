@@ -1,4 +1,5 @@
-"""Oracle `order`: calls and attempts count without holes, one call at a time, each settled once, the script in its order."""
+"""Oracle `order`: calls and attempts count without holes, one call at a time, each settled once, none begun again on what an attempt
+before it left, the script in its order."""
 
 from collections.abc import Callable
 
@@ -7,6 +8,7 @@ from .evidence import Evidence
 from .request import JudgeRequest
 from .values import Event, Finding, Stream, failed, name_event, passed, unknown
 
+VOIDED = "void_and_run"
 Rule = Callable[[JudgeRequest, Stream, list[Call]], Finding | None]
 
 
@@ -59,6 +61,21 @@ def settlement_problem(call: Call, settled: Event) -> str | None:
     if newest is None or settled.payload["attempt"] != newest:
         return f"call {call.number} finished attempt {settled.payload['attempt']}, its newest is {newest}"
     return None
+
+
+def check_repeats(request: JudgeRequest, stream: Stream, calls: list[Call]) -> Finding | None:
+    """Between two attempts of a call stands a finished restore, or the decision that the one before never started."""
+    for call in calls:
+        for before, after in zip(call.attempts, call.attempts[1:], strict=False):
+            between = stream.events[before.seq : after.seq - 1]
+            if not any(event.kind == "restore_finished" or is_void(event) for event in between):
+                return at(after, f"call {call.number} begins again though its attempt before was neither restored nor voided")
+    return None
+
+
+def is_void(event: Event) -> bool:
+    """Whether this is the decision that an attempt never started."""
+    return event.kind == "recovery_decided" and event.payload["label"] == VOIDED
 
 
 def check_one_at_a_time(request: JudgeRequest, stream: Stream, calls: list[Call]) -> Finding | None:
@@ -119,4 +136,12 @@ def at(event: Event, detail: str) -> Finding:
     return failed(detail, event=name_event(event))
 
 
-RULES: tuple[Rule, ...] = (check_numbers, check_settlements, check_one_at_a_time, check_end, check_script, check_coverage)
+RULES: tuple[Rule, ...] = (
+    check_numbers,
+    check_settlements,
+    check_repeats,
+    check_one_at_a_time,
+    check_end,
+    check_script,
+    check_coverage,
+)

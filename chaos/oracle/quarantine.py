@@ -1,5 +1,7 @@
 """Oracle `quarantine`: what a restore displaced is where the log says, all of it, and nothing else is there.
 
+The log's word is compared with the directory, and both with the count of moves that the file worker left in the ledger.
+
 Victims lie at `<quarantine>/<log id>-<decision seq>/<round>/<path in the workspace>`.
 """
 
@@ -17,8 +19,8 @@ class QuarantineProblem(Exception):
 
 
 def judge_quarantine(evidence: Evidence) -> Finding | None:
-    """Every path of every `quarantined` exists, its count is the restore's `displaced`, and no file in the directory of a finished
-    restore goes unrecorded. Left out when nothing was restored."""
+    """Every path of every `quarantined` exists, its count is the restore's `displaced` and not below the moves of the ledger, and no file
+    in the directory of a finished restore goes unrecorded. Left out when nothing was restored."""
     stream = evidence.stream()
     restores = stream.of_kind("restore_finished")
     recorded = stream.of_kind("quarantined")
@@ -27,10 +29,11 @@ def judge_quarantine(evidence: Evidence) -> Finding | None:
     present = known(evidence.quarantined)
     if present is None:
         return unknown("restores happened and no quarantine directory was named")
-    log_id = known(evidence.log).log_id
+    log_id, moved = known(evidence.log).log_id, known(evidence.moved) or {}
     for event in [*recorded, *restores]:
         try:
             check_event(event, [one for one in recorded if decision_of(one) == decision_of(event)], log_id, present)
+            check_moves(event, moved.get(decision_of(event), 0))
         except QuarantineProblem as problem:
             return failed(str(problem), path=problem.path, event=name_event(event))
     return passed(f"{len(restores)} restores, {sum(len(event.payload['paths']) for event in recorded)} paths in quarantine")
@@ -51,6 +54,12 @@ def check_event(event: Event, recorded: list[Event], log_id: str, present: froze
     if len(listed) != event.payload["displaced"]:
         raise QuarantineProblem(f"{event.payload['displaced']} displaced, {len(listed)} recorded as quarantined")
     check_leaves(directory, frozenset(listed), present)
+
+
+def check_moves(event: Event, moved: int) -> None:
+    """A finished restore has at least one path in quarantine for each move that its workers made (a directory counts for its content)."""
+    if event.kind == "restore_finished" and event.payload["displaced"] < moved:
+        raise QuarantineProblem(f"{event.payload['displaced']} displaced, but the file worker moved {moved}")
 
 
 def check_paths(event: Event, directory: bytes, present: frozenset[bytes]) -> None:

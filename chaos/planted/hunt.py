@@ -104,7 +104,9 @@ def judge(bug: Bug, ran: Ran) -> Outcome:
         return Unproved(f"the campaign ended with {ran.code}: {ran.words}")
     if bug.selection.target == "harness":
         return _judge_harness(bug, ran, ran.verdict)
-    failed = [(result, oracle) for result in ran.results for oracle in result.oracles if oracle.verdict is Verdict.FAIL]
+    # A trial in which the harness had trouble is unknown, whatever its oracles say of the session it cut short.
+    trials = [result for result in ran.results if result.verdict is Verdict.FAIL]
+    failed = [(result, oracle) for result in trials for oracle in result.oracles if oracle.verdict is Verdict.FAIL]
     for result, oracle in failed:
         if oracle.oracle in bug.expect:
             return Caught(oracle.oracle, ran.noticed_secs, f"{_place(result)}: {oracle.detail}")

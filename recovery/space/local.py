@@ -49,9 +49,6 @@ from recovery.space.records import Exited
 _FAILURES: dict[str, type[CrashworthyError]] = {
     error.__name__: error for error in (BusyError, CorruptError, FullError, LogMissingError, MisuseError, RestoreIncompleteError, ScanError)
 }
-_WORKER_ERRORS: dict[str, type[CrashworthyError]] = {
-    error.__name__: error for error in (BusyError, CorruptError, FullError, MisuseError, RestoreIncompleteError, ScanError)
-}
 FENCE_POLL_SECS = 0.25
 HANDSHAKE_SECS = 5.0
 

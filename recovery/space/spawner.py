@@ -18,6 +18,7 @@ from eventlog.errors import CrashworthyError, StaleEpochError
 from eventlog.ports import Clock, Host
 from recovery.space import protocol, shim
 from recovery.space.identity import ProcessIdentity, identify, identify_self
+from recovery.space.kernel import name_process
 from recovery.space.ledger import Ledger, append_fenced
 from recovery.space.marks import join_mark
 from recovery.space.protocol import Begin, Failed, Forked, Stale, StartShim, StartWorker
@@ -72,6 +73,7 @@ class _Spawner:
         self._begin = begin
         self._clock = clock
         self._host = host
+        name_process("spawner")
         steps.enter("spawner", begin.epoch)
         join_mark(begin.mark)
         self._ledger = Ledger(begin.ledger, clock)

@@ -87,6 +87,13 @@ def create(directory: Path, *, name: str = "log.sqlite") -> str:
     return path
 
 
+def create_small(directory: Path) -> str:
+    """A log with its first event only, over an empty workspace; its path."""
+    path = str(directory / "log.sqlite")
+    create_log(path, STREAM, opened(image={b"": IMAGE[b""]}), (), CountingIds())
+    return path
+
+
 def open_writer(path: str, *, first_id: int = 1_000_000, busy_ms: int = 0, vfs: str | None = None) -> Writer:
     """A writer that does not wait for the lock, unless told to. Two writers of one log need ids of their own."""
     handle = connection.open_writable(path) if vfs is None else apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
@@ -122,6 +129,7 @@ def make_log(directory: Path) -> str:
 def checkpoint(path: str) -> None:
     """Bring everything into the one file and remove the side files."""
     handle = apsw.Connection(path)
+    handle.execute("SELECT count(*) FROM event").fetchall()
     assert handle.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE) == (0, 0)
     handle.close()
     for suffix in ("-wal", "-shm"):

@@ -377,9 +377,9 @@ class WatchingVFS(apsw.VFS):
         self.name = f"watching-{id(self)}"
         self.operations: list[tuple[str, str]] = []
         self.fails: Callable[[str, str], bool] = lambda operation, file: False
-        super().__init__(self.name, base="", makedefault=default)
+        super().__init__(self.name, base="unix", makedefault=default)
 
-    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> "WatchingFile":  # noqa: N802 - the name is SQLite's
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> "WatchingFile":
         return WatchingFile(self, name, flags)
 
 
@@ -387,18 +387,18 @@ class WatchingFile(apsw.VFSFile):
     def __init__(self, vfs: WatchingVFS, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
         self._vfs = vfs
         self._file = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
-        super().__init__("", name, flags)
+        super().__init__("unix", name, flags)
 
     def _pass(self, operation: str) -> None:
         self._vfs.operations.append((operation, self._file))
         if self._vfs.fails(operation, self._file):
             raise apsw.IOError("the device failed")
 
-    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
+    def xWrite(self, data: bytes, offset: int) -> None:
         self._pass("write")
         super().xWrite(data, offset)
 
-    def xSync(self, flags: int) -> None:  # noqa: N802
+    def xSync(self, flags: int) -> None:
         self._pass("sync")
         super().xSync(flags)
 
@@ -469,7 +469,7 @@ def test_rule_L7_a_device_that_fails_before_the_commit_records_nothing_and_poiso
     assert support.texts(path) == [] and is_sound(path)
 
 
-def test_invariant_I5_a_write_below_the_floor_is_refused_inside_the_transaction_that_would_have_written_it(log: str, writer: Writer) -> None:
+def test_invariant_I5_a_write_below_the_floor_is_refused_inside_its_own_transaction(log: str, writer: Writer) -> None:
     other = support.open_writer(log, first_id=5_000_000)
 
     def overtake() -> None:

@@ -188,6 +188,8 @@ class Sandbox:
         """Start `recovery ARGUMENTS`; processes wait at the steps `wait`."""
         number = len(self._drivers)
         out, error, status = (self.base / f"{what}-{number}" for what in ("out", "err", "status"))
+        out.touch()
+        error.touch()
         request = {
             "arguments": [str(argument) for argument in arguments], "environment": self.environment(epoch, wait) | environment, "directory": str(self.base),
             "out": str(out), "error": str(error), "status": str(status), "user": self.user,

@@ -4,6 +4,8 @@ Run as a file. Each line on stdin is a request (JSON: arguments, environment, di
 pid. When the process has ended, its wait status appears in the file `status`.
 """
 
+import contextlib
+import io
 import json
 import os
 import select
@@ -11,7 +13,8 @@ import sys
 import traceback
 from typing import Any
 
-from recovery.__main__ import main
+from eventlog import console
+from recovery.__main__ import app, main
 
 
 def fork_command(request: dict[str, Any]) -> int:
@@ -49,8 +52,15 @@ def become_command(request: dict[str, Any]) -> None:
     sys.argv = ["recovery", *request["arguments"]]
 
 
+def warm_up() -> None:
+    """Have everything imported that a command imports late: a child that changes its user may not read it any more."""
+    with contextlib.redirect_stderr(io.StringIO()):
+        console.run(app, "recovery", 78, lambda error: error.exit_code, ["plan", "/nowhere"])
+
+
 def serve() -> None:
     """Answer requests and collect ends until stdin closes."""
+    warm_up()
     children: dict[int, tuple[int, str]] = {}
     while True:
         ready = select.select([0, *children], [], [])[0]

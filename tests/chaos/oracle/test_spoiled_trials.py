@@ -1,5 +1,6 @@
 """Every oracle has spoiled trials that turn it, and nothing else, to fail. The good trial's events are listed in conftest.py."""
 
+import json
 import os
 import shutil
 import sqlite3
@@ -54,10 +55,18 @@ def asked(**fields: object) -> Spoil:
     return lambda trial: trial.request.update(fields)
 
 
-def without_restore(trial: Trial) -> None:
-    """The second attempt starts without decision and restore; later ACKs move with their events."""
+def void_decided(trial: Trial) -> None:
+    """The first attempt of call 2 is declared void instead of restored; later ACKs move with their events."""
+    payload(DECIDED, label="void_and_run", obligation=False, target_seq=None, target_root=None)(trial)
+    drop(QUARANTINED, RESTORED)(trial)
+    trial.outputs[1] = [f"ACK 2 9 {trial.events[8].payload['root']}"]
+
+
+def begun_again(trial: Trial) -> None:
+    """The second attempt starts without decision and restore, and the witness saw only that one."""
     drop(DECIDED, QUARANTINED, RESTORED)(trial)
     trial.outputs[1] = [f"ACK 2 8 {trial.events[7].payload['root']}"]
+    trial.witness_lines.pop(2)
 
 
 def carry(place: int) -> Spoil:
@@ -91,6 +100,7 @@ DRAFT_SPOILS: list[tuple[str, str, Spoil]] = [
     ("order", "an attempt of a settled call", add(SYNCED, lambda trial: start_draft(trial, attempt=3))),
     ("order", "a finish of an older attempt", lambda trial: settle_older(trial)),
     ("order", "a skipped script call with continue", asked(on_interrupted="continue", script_length=3, reference=None)),
+    ("order", "a second attempt without restore or void", begun_again),
     ("witness", "a key that starts twice", witness(lambda lines: [*lines, lines[0]])),
     ("witness", "a key that ends twice", witness(lambda lines: [*lines, lines[1]])),
     ("witness", "a key without an intent", witness(lambda lines: [*lines, "unheard/of start"])),
@@ -99,7 +109,7 @@ DRAFT_SPOILS: list[tuple[str, str, Spoil]] = [
     ("witness", "an empty witness file", witness(lambda lines: [])),
     ("witness", "a torn line", witness(lambda lines: [*lines, "torn st"])),
     ("witness", "an end without a start", witness(lambda lines: [*lines, f"{LOG_ID}/{STREAM}/9/1/1 end"])),
-    ("witness", "two starts without a restore", without_restore),
+    ("witness", "two starts of a call that was declared void", void_decided),
     ("witness", "two starts of a call that may not be repeated", lambda trial: [payload(p, policy="never")(trial) for p in (4, 9)]),
     ("witness", "two attempts with one key", lambda trial: share_key(trial)),
     ("fencing", "an event of a superseded driver", asked(superseded=[[1, 4]])),
@@ -120,6 +130,8 @@ DRAFT_SPOILS: list[tuple[str, str, Spoil]] = [
     ("quarantine", "a victim that nobody recorded", lambda trial: stray_victim(trial)),
     ("quarantine", "a path that leads out", payload(QUARANTINED, paths=["1/notes/b.txt", "../../work/log.txt"])),
     ("quarantine", "another directory", payload(QUARANTINED, directory=f"{LOG_ID}-1")),
+    ("quarantine", "fewer victims than the worker moved", lambda trial: write_ledger(trial, 3)),
+    ("quarantine", "fewer victims than the worker moved in all rounds", lambda trial: write_ledger(trial, 1, 2)),
     ("quarantine", "a path recorded twice", payload(QUARANTINED, paths=["1/other", "1/other"])),
     ("acknowledged", "another root", acknowledge("ACK 2 11 {one}")),
     ("acknowledged", "another call", acknowledge("ACK 3 11 {two}")),
@@ -131,6 +143,31 @@ DRAFT_SPOILS: list[tuple[str, str, Spoil]] = [
     ("output", "another output", asked(reference_outputs={"0": b"first\n".hex(), "1": b"other\n".hex()})),
     ("output", "an output that is missing", asked(reference_outputs={"0": b"first\n".hex(), "7": b"".hex()})),
 ]
+
+
+def write_ledger(trial: Trial, *displaced: int) -> None:
+    """A ledger in which the file worker says how many victims each round of the restore decided at seq 7 moved."""
+    ledger = trial.home / "state" / "space" / "ledger"
+    ledger.parent.mkdir()
+    lines = [{"op": "ledger", "format": 1}, {"op": "exit", "key": f"{LOG_ID}/{STREAM}/2/1/1", "detail": None}]
+    lines += [
+        {"op": "exit", "key": f"{LOG_ID}/{STREAM}/d7/{number}", "detail": {"displaced": count}}
+        for number, count in enumerate(displaced, 1)
+    ]
+    ledger.write_text("".join(f"{'0' * 32} {json.dumps(line)}\n" for line in lines) + "torn")
+
+
+def test_a_ledger_that_agrees_with_the_quarantine_fails_nothing(trial: Trial) -> None:
+    write_ledger(trial, 1, 1)
+    trial.write()
+    assert trial.failing() == set()
+
+
+def test_a_ledger_that_is_none_is_unknown_to_the_quarantine_alone(trial: Trial) -> None:
+    write_ledger(trial)
+    (trial.home / "state" / "space" / "ledger").write_text("no ledger\n")
+    trial.write()
+    assert {one["oracle"] for one in trial.verdicts().values() if one["verdict"] != "pass"} == {"quarantine"}
 
 
 def renumber(trial: Trial) -> None:
@@ -171,9 +208,11 @@ def observe_nothing(trial: Trial) -> None:
 
 
 def open_late(trial: Trial) -> None:
-    """The second attempt starts before the restore is finished (the witness saw only that one start)."""
-    trial.events[RESTORED], trial.events[START_2_AGAIN] = trial.events[START_2_AGAIN], trial.events[RESTORED]
-    trial.witness_lines.pop(2)
+    """A planned outside change is recorded before the restore is finished; later ACKs move with their events."""
+    trial.request["outside_edits"] = True
+    root = trial.events[DECIDED].payload["target_root"]
+    trial.events.insert(RESTORED, Draft("workspace_observed", 2, {"at_ms": 1, "root": root, "untracked": []}))
+    trial.outputs[1] = [f"ACK 2 12 {trial.events[11].payload['root']}"]
 
 
 def carrying_interrupted(trial: Trial) -> None:
