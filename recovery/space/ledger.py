@@ -61,6 +61,10 @@ class LedgerView:
             ) from error
         self.refresh()
 
+    def close(self) -> None:
+        """Give the file back."""
+        os.close(self._descriptor)
+
     def refresh(self) -> None:
         """Read the records appended since the last look."""
         end = os.fstat(self._descriptor).st_size
@@ -95,6 +99,11 @@ class Ledger(LedgerView):
     def __init__(self, path: str, clock: Clock) -> None:
         self._lock = FileLock(path + ".lock", clock)
         super().__init__(path)
+
+    def close(self) -> None:
+        """Give the file and its lock file back."""
+        super().close()
+        self._lock.close()
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator["LedgerTransaction"]:

@@ -1,0 +1,249 @@
+"""Planted bugs: their files, their planting, the judgement, and a campaign on a subset of them that really runs.
+
+All of them run with `chaos planted` and `chaos planted --harness`.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from chaos import __main__ as command
+from chaos import console
+from chaos.console import ExitCode
+from chaos.plan import parse_short_step
+from chaos.planted.bug import BUGS, PACKAGES, Bug, Replace, campaign_options, load_bug, load_bugs
+from chaos.planted.command import describe, exit_code_of
+from chaos.planted.hunt import Caught, Missed, Ran, Unproved, judge, plant_bug
+from chaos.planted.plant import INSTALLED, apply_changes, copy_packages
+from chaos.results import Action, OracleVerdict, Trial, TrialResult, Verdict
+from chaos.scenario import load_scenario
+from eventlog.errors import MisuseError
+from tests.chaos.fakes import make_result
+
+ALL = load_bugs()
+ENGINE = [bug for bug in ALL if bug.selection.target == "engine"]
+HARNESS = [bug for bug in ALL if bug.selection.target == "harness"]
+OF_THE_ISSUE = {
+    "fence-skipped",
+    "outcome-before-effect",
+    "effect-before-intent",
+    "deletion-lost",
+    "difference-recorded",
+    "scan-returns-head",
+}
+# Bugs of one selection share the run of the sound copy.
+REALLY_RUN = (
+    ("fence-skipped", "effect-before-intent"),
+    ("difference-recorded", "quarantine-unlinked", "voided-without-proof"),
+    ("scan-returns-head", "acknowledged-before-commit", "adopted-without-scan"),
+    ("deletion-lost", "outcome-before-effect"),
+    ("exit-invented", "rerun-without-restore"),
+)
+SOUND = """
+name = "mine"
+about = "what it breaks"
+target = "engine"
+expect = ["order"]
+[[replace]]
+file = "eventlog/writer.py"
+old = "a"
+new = "b"
+"""
+MISTAKES = {
+    "no target": ('target = "engine"\n', "", "target None is unknown; use engine or harness"),
+    "no name": ('name = "mine"\n', "", "name is missing or not a string"),
+    "another name": ('"mine"', '"yours"', "name 'yours' must be the name of the file, 'mine'"),
+    "unknown key": ("about =", "abuot =", "unknown key 'abuot'; known are about, expect"),
+    "no expectation": ('["order"]', "[]", "expect must list names"),
+    "a harness bug that may pass": (
+        'target = "engine"\nexpect = ["order"]\n[[replace]]\nfile = "eventlog/writer.py"',
+        'target = "harness"\nexpect = ["pass"]\n[[replace]]\nfile = "chaos/plan.py"',
+        "a harness bug may only make a campaign end unknown or fail, not pass",
+    ),
+    "no change": (SOUND[SOUND.index("[[replace]]") :], "", "changes nothing; add a [[replace]]"),
+    "no old": ('old = "a"\n', "", "replace 1: must be a table of three strings: file, old and new"),
+    "the same text": ('new = "b"', 'new = "a"', "replace 1: old is empty or equals new"),
+    "another package": ("eventlog/writer.py", "reports/text.py", "lies in none of eventlog, recovery, which engine bugs may change"),
+    "a path that leads out": ("eventlog/writer.py", "eventlog/../x.py", "lies in none of eventlog, recovery"),
+    "runs": ('about = "what', 'runs = 0\nabout = "what', "runs must be a number above 0, found 0"),
+}
+
+
+def write_bug(directory: Path, text: str = SOUND) -> Path:
+    """A bug file called mine.toml."""
+    file = directory / "mine.toml"
+    file.write_text(text, "utf-8")
+    return file
+
+
+@pytest.mark.parametrize(("old", "new", "sentence"), MISTAKES.values(), ids=MISTAKES)
+def test_a_malformed_bug_file_is_refused_by_name(old: str, new: str, sentence: str, tmp_path: Path) -> None:
+    assert SOUND.count(old) == 1
+    file = write_bug(tmp_path, SOUND.replace(old, new))
+    with pytest.raises(MisuseError) as caught:
+        load_bug(file)
+    assert str(caught.value).startswith(f"{file}: ")
+    assert sentence in str(caught.value)
+
+
+def test_an_unknown_bug_is_refused_and_those_there_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert console.run(command.app, ["planted", "--bug", "nope"]) == 254
+    assert "unknown bug 'nope'; there are " in capsys.readouterr().err
+    assert console.run(command.app, ["planted", "--jobs", "0"]) == 254
+
+
+def make_copy(directory: Path, text: str) -> Path:
+    """A tiny copy of a project with one file."""
+    (directory / "eventlog").mkdir()
+    (directory / "eventlog" / "writer.py").write_text(text)
+    return directory
+
+
+@pytest.mark.parametrize(("text", "count"), [("b\n", 0), ("a\na\n", 2)])
+def test_a_text_that_is_not_there_exactly_once_names_bug_and_file(text: str, count: int, tmp_path: Path) -> None:
+    copy = make_copy(tmp_path, text)
+    with pytest.raises(MisuseError, match=f"^bug mine: eventlog/writer.py holds its `old` {count} times, not once"):
+        apply_changes("mine", (Replace("eventlog/writer.py", "a", "c"),), copy)
+    assert (copy / "eventlog" / "writer.py").read_text() == text
+
+
+def test_a_file_that_is_gone_names_bug_and_file(tmp_path: Path) -> None:
+    with pytest.raises(MisuseError, match="^bug mine: there is no file eventlog/gone.py"):
+        apply_changes("mine", (Replace("eventlog/gone.py", "a", "c"),), make_copy(tmp_path, "a"))
+
+
+def test_each_change_is_made_in_what_the_one_before_it_left(tmp_path: Path) -> None:
+    copy = make_copy(tmp_path, "a")
+    apply_changes("mine", (Replace("eventlog/writer.py", "a", "b"), Replace("eventlog/writer.py", "b", "c")), copy)
+    assert (copy / "eventlog" / "writer.py").read_text() == "c"
+
+
+@pytest.mark.parametrize("bug", ALL, ids=lambda bug: bug.name)
+def test_every_bug_applies_to_the_project_and_leaves_it_alone(bug: Bug, tmp_path: Path) -> None:
+    changed = {change.file for change in (*bug.replace, *bug.selection.given)}
+    before = {file: (INSTALLED / file).read_bytes() for file in changed}
+    plant_bug(bug, tmp_path)
+    for file in changed:
+        planted = (tmp_path / "copy" / file).read_bytes()
+        assert planted != before[file]
+        compile(planted, file, "exec")
+        assert (INSTALLED / file).read_bytes() == before[file]
+
+
+@pytest.mark.parametrize("bug", ALL, ids=lambda bug: bug.name)
+def test_every_bug_says_what_is_lost_and_selects_what_there_is(bug: Bug) -> None:
+    assert len(bug.about) > 20
+    options = campaign_options(bug.selection)
+    if options.step:
+        parse_short_step(options.step)
+    if options.scenario.endswith(".toml"):
+        load_scenario(Path(options.scenario))
+
+
+def test_there_are_at_least_sixteen_engine_bugs_and_the_six_of_the_issue() -> None:
+    assert len(ENGINE) >= 16
+    assert {bug.name for bug in ENGINE} >= OF_THE_ISSUE
+    assert {name for group in REALLY_RUN for name in group} >= OF_THE_ISSUE
+
+
+def test_the_bug_files_lie_where_the_wheel_takes_them_from() -> None:
+    assert BUGS.is_relative_to(INSTALLED / "chaos")
+    assert {bug.name for bug in ALL} == {file.stem for file in BUGS.iterdir()}
+
+
+def test_a_copy_holds_the_packages_of_its_target_and_nothing_compiled(tmp_path: Path) -> None:
+    copy_packages("harness", tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == set(PACKAGES["harness"])
+    assert not list(tmp_path.rglob("*.pyc"))
+    assert (tmp_path / "eventlog" / "schema.sql").is_file()
+
+
+def ran(code: int, *results: TrialResult) -> Ran:
+    """A campaign that ended."""
+    return Ran(code, results, 1.5, "its last words")
+
+
+def trial_of(verdict: Verdict, oracle: str = "order") -> TrialResult:
+    """A trial of which one oracle said this."""
+    trial = Trial(1, "small", (Action("driver@1:x:1", "kill"),))
+    return make_result(trial, verdict, oracles=(OracleVerdict(oracle, verdict, "in words"),))
+
+
+def bug_of(target: str, tmp_path: Path, expect: str) -> Bug:
+    """A bug of a target that expects one name."""
+    text = SOUND.replace('"engine"', f'"{target}"').replace('"order"', f'"{expect}"')
+    return load_bug(write_bug(tmp_path, text.replace("eventlog/", "chaos/" if target == "harness" else "eventlog/")))
+
+
+def test_only_the_fail_of_a_named_oracle_catches_an_engine_bug(tmp_path: Path) -> None:
+    bug = bug_of("engine", tmp_path, "order")
+    caught = judge(bug, ran(1, trial_of(Verdict.PASS), trial_of(Verdict.FAIL)))
+    assert caught == Caught("order", 1.5, "small, kill at driver@1:x:1: in words")
+    assert isinstance(judge(bug, ran(1, trial_of(Verdict.FAIL, "chain"))), Missed)
+    assert isinstance(judge(bug, ran(2, trial_of(Verdict.UNKNOWN))), Missed)
+    cut_short = msgspec.structs.replace(trial_of(Verdict.FAIL), verdict=Verdict.UNKNOWN)
+    assert isinstance(judge(bug, ran(2, cut_short)), Missed)
+    assert isinstance(judge(bug, ran(0, trial_of(Verdict.PASS))), Missed)
+
+
+@pytest.mark.parametrize("code", [254, 255, -9, 3])
+def test_a_campaign_without_a_verdict_concludes_nothing(code: int, tmp_path: Path) -> None:
+    outcome = judge(bug_of("engine", tmp_path, "order"), ran(code, trial_of(Verdict.FAIL)))
+    assert outcome == Unproved(f"the campaign ended with {code}: its last words")
+
+
+def test_a_harness_bug_is_caught_by_the_end_it_expects_and_never_by_a_pass(tmp_path: Path) -> None:
+    bug = bug_of("harness", tmp_path, "unknown")
+    assert isinstance(judge(bug, ran(2, trial_of(Verdict.UNKNOWN))), Caught)
+    assert isinstance(judge(bug, ran(1, trial_of(Verdict.FAIL))), Missed)
+    assert isinstance(judge(bug, ran(0, trial_of(Verdict.PASS))), Missed)
+
+
+def test_exit_codes_say_all_caught_one_missed_or_nothing_concluded() -> None:
+    caught, missed, unproved = Caught("order", 1.0, ""), Missed(""), Unproved("")
+    assert exit_code_of([caught, caught]) == ExitCode.PASS
+    assert exit_code_of([caught, unproved, missed]) == ExitCode.FAIL
+    assert exit_code_of([caught, unproved]) == ExitCode.UNKNOWN
+
+
+def test_a_line_says_who_spoke_where_and_when() -> None:
+    assert describe("mine", Caught("order", 1.25, "there")) == "caught   mine  by order after 1.2 s: there"
+    assert describe("mine", Missed("nobody")).startswith("MISSED")
+    assert describe("mine", Unproved("why")).startswith("UNKNOWN")
+
+
+Planted = Callable[..., tuple[int, str, dict[str, object]]]
+
+
+@pytest.fixture
+def planted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Planted:
+    """`chaos planted` with these arguments: its exit code, what it printed, its JSON."""
+
+    def run(*arguments: str) -> tuple[int, str, dict[str, object]]:
+        file = tmp_path / "outcome.json"
+        code = console.run(command.app, ["planted", "--jobs", "2", "--json", str(file), *arguments])
+        return code, capsys.readouterr().out, json.loads(file.read_text())
+
+    return run
+
+
+@pytest.mark.parametrize("names", REALLY_RUN, ids="+".join)
+def test_the_campaign_catches_engine_bugs(names: tuple[str, ...], planted: Planted) -> None:
+    code, said, document = planted(*(word for name in names for word in ("--bug", name)))
+    assert code == 0, said
+    assert said.splitlines()[-1] == f"PLANTED caught={len(names)} total={len(names)}"
+    rows = document["bugs"]
+    assert isinstance(rows, list)
+    assert {row["name"]: row["by"] in load_bug(BUGS / f"{row['name']}.toml").expect for row in rows} == dict.fromkeys(names, True)
+    assert all(row["seconds"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_a_broken_harness_never_ends_in_a_pass(part: int, planted: Planted) -> None:
+    mine = HARNESS[part::2]
+    code, said, document = planted(*(word for bug in mine for word in ("--bug", bug.name)))
+    assert code == 0, said
+    assert (document["caught"], document["total"]) == (len(mine), len(mine))

@@ -1,0 +1,97 @@
+"""A disk that is really full, of any size: retry, never corrupt, never a new log, never half of one."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eventlog import codec
+from eventlog.errors import FullError, StaleEpochError, UncertainCommitError
+from eventlog.ports import RandomIds
+from eventlog.reader import Reader
+from eventlog.values import Epoch
+from eventlog.verify import verify
+from eventlog.writer import Writer, create_log
+from tests.eventlog import support
+from tests.eventlog.support import STREAM
+from tests.recovery.workspace.support import run_with_own_mounts
+
+KIB = 1 << 10
+
+
+def mount(place: Path, size: int) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], check=True)
+
+
+def noise(count: int) -> Iterator[codec.Blob]:
+    """`count` blobs of 32 KiB that do not compress."""
+    for number in range(count):
+        yield codec.encode_blob(number.to_bytes(4, "big") + os.urandom(32 * KIB - 4))
+
+
+def is_sound(path: str) -> bool:
+    reader = Reader.open(path)
+    try:
+        return not verify(reader).findings
+    finally:
+        reader.close()
+
+
+def test_case_17_a_log_made_on_a_disk_of_any_size_is_whole_or_absent(tmp_path: Path) -> None:
+    """The room can end in the WAL, and in the file itself when the WAL is brought into it."""
+    place = tmp_path / "small"
+    place.mkdir()
+    path = str(place / "log.sqlite")
+    ends: set[str] = set()
+
+    def make_on_all_sizes() -> None:
+        for size in range(64 * KIB, 3072 * KIB, 64 * KIB):
+            mount(place, size)
+            try:
+                create_log(path, STREAM, support.opened(image={b"": support.IMAGE[b""]}), noise(14), RandomIds())
+            except (FullError, UncertainCommitError):
+                ends.add("full")
+                assert not os.path.exists(path)
+            except OSError:
+                ends.add("full")  # not even the file could be made
+                assert not os.path.exists(path)
+            else:
+                ends.add("made")
+                # Look at a copy elsewhere: a reader needs room for its index, and here may be none.
+                (tmp_path / "copy.sqlite").write_bytes(Path(path).read_bytes())
+                assert is_sound(str(tmp_path / "copy.sqlite")) and os.listdir(place) == ["log.sqlite"]
+            subprocess.run(["umount", str(place)], check=True)
+        assert ends == {"full", "made"}
+
+    run_with_own_mounts(make_on_all_sizes)
+
+
+def test_case_17_an_append_on_a_full_disk_records_nothing_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    place = tmp_path / "small"
+    place.mkdir()
+    path = str(place / "log.sqlite")
+
+    def fill_and_go_on() -> None:
+        mount(place, 1200 * KIB)
+        create_log(path, STREAM, support.opened(image={b"": support.IMAGE[b""]}), (), RandomIds())
+        writer = Writer.open(path, RandomIds())
+        writer.raise_floor(STREAM, Epoch(1), support.started())
+        kept = []
+        with pytest.raises(FullError, match="make room and run the same command again"):
+            for number in range(100):
+                writer.append(STREAM, Epoch(1), [support.note(f"{number}")], noise(1), "outcome")
+                kept.append(f"{number}")
+        assert kept and is_sound(path) and support.texts(path) == kept
+        subprocess.run(["mount", "-o", "remount,size=8m", str(place)], check=True)
+        writer.append(STREAM, Epoch(1), [support.note("room")], noise(4), "outcome")
+        assert support.texts(path) == [*kept, "room"] and is_sound(path)
+        successor = Writer.open(path, RandomIds())
+        successor.raise_floor(STREAM, Epoch(2), support.started("n2"))
+        with pytest.raises(StaleEpochError):
+            support.add(writer, 1, "late")
+        writer.close()
+        successor.close()
+
+    run_with_own_mounts(fill_and_go_on)

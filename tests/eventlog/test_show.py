@@ -1,0 +1,71 @@
+"""What people see: escaped, one line each, and reversible."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventlog.__main__ import describe
+from eventlog.show import show_path, show_text
+from tests.eventlog.test_events import EXAMPLES
+
+NAMES = [
+    b"caf\xe9",
+    b"\xff\xfe",
+    b"\xc3",
+    b"\xed\xa0\x80",
+    b"a\nb",
+    b"a\\nb",
+    b"\\",
+    b"\r",
+    b"\x1b[2J",
+    b"-rf",
+    b"-print0",
+    b"@args",
+    b"n" * 255,
+]
+
+
+def read_back(shown: str) -> bytes:
+    """The bytes that were shown."""
+    if shown == ".":
+        return b""
+    return re.sub(
+        rb"\\(\\|x[0-9a-f]{2})", lambda found: b"\\" if found[1] == b"\\" else bytes([int(found[1][1:], 16)]), shown.encode("utf-8")
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_case_03_a_name_of_any_bytes_is_shown_and_read_back(name: bytes) -> None:
+    shown = show_path(name)
+    assert read_back(shown) == name
+    shown.encode("utf-8")
+
+
+@given(st.binary(max_size=60))
+def test_case_04_any_bytes_become_one_printable_line_that_reads_back(path: bytes) -> None:
+    shown = show_path(path)
+    assert shown.isprintable()
+    if path != b".":
+        assert read_back(shown) == path
+
+
+@given(st.text(st.characters(), max_size=60))
+def test_case_04_any_text_becomes_one_printable_line(text: str) -> None:
+    assert show_text(text.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")).isprintable()
+
+
+def test_case_04_no_two_names_are_shown_alike() -> None:
+    assert len({show_path(name) for name in NAMES}) == len(NAMES)
+
+
+def test_text_with_the_escapes_that_python_puts_for_bytes_is_shown_as_the_bytes() -> None:
+    assert show_text("caf\udce9") == "caf\\xe9"
+    assert show_text("caf\u00e9") == "caf\u00e9"
+
+
+@pytest.mark.parametrize("event", EXAMPLES, ids=lambda event: event.kind)
+def test_every_kind_of_event_is_described(event: object) -> None:
+    line = describe(event)  # type: ignore[arg-type]
+    assert line and show_text(line).isprintable()

@@ -1,0 +1,287 @@
+"""The ledger as a file: torn ends, damage, the floor, the lock, and SIGKILL at each step of an append."""
+
+import os
+import select
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from eventlog import steps
+from eventlog.errors import BusyError, CorruptError, LogMissingError, StaleEpochError
+from eventlog.events import Exit
+from eventlog.ports import FakeClock, SystemClock
+from recovery.space.identity import ProcessIdentity
+from recovery.space.ledger import Ledger, LedgerView, append_fenced, create_ledger
+from recovery.space.lock import FileLock
+from recovery.space.records import Advance, Collect, Condemn, Exited, Header, LedgerState, Prepare, ProvedDead, Record, Register, ScanFailed, Start, Void
+from tests.recovery.workspace.support import run_in_child
+
+ME = ProcessIdentity(1, 1, "boot", 1)
+PREPARED = Prepare("k", "command", 1, 1, 1, "digest", "mark", None, 1, "hash")
+STARTED = Start("k", ME, "")
+EXITED = Exited("k", Exit("exited", code=0), "boot")
+
+
+def make_ledger(directory: Path, *records: Record) -> Ledger:
+    path = str(directory / "ledger")
+    create_ledger(path, Header(1, "id", 1))
+    made = Ledger(path, SystemClock())
+    for record in (Advance(1, "log", 1, "hash", {}, []), *records):
+        with made.transaction() as transaction:
+            transaction.append(record)
+    return made
+
+
+def view(path: str | Path) -> LedgerState:
+    """The state of a ledger, read whole."""
+    found = LedgerView(str(path))
+    found.close()
+    return found.state
+
+
+def copy_of(made: Ledger, directory: Path, data: bytes) -> Ledger:
+    path = directory / "copy"
+    path.write_bytes(data)
+    return Ledger(str(path), SystemClock())
+
+
+@pytest.mark.parametrize("last", [PREPARED, STARTED, EXITED, Collect(1, 1, 2, "hash")], ids=lambda record: type(record).__name__)
+def test_case_22_a_ledger_cut_at_every_byte_of_its_last_record_is_sealed_and_read_whole(tmp_path: Path, last: Record) -> None:
+    """Cut, append, read all: everything complete before the cut and everything after it is there, and the torn record is nowhere."""
+    before = {PREPARED: (), STARTED: (PREPARED,)}.get(last, (PREPARED, STARTED))  # type: ignore[call-overload]
+    made = make_ledger(tmp_path, *before)
+    whole = len(Path(made.path).read_bytes())
+    with made.transaction() as transaction:
+        transaction.append(last)
+    data = Path(made.path).read_bytes()
+    for length in range(whole, len(data)):
+        cut = copy_of(made, tmp_path, data[:length])
+        append_fenced(cut, 1, ScanFailed(1, 7, "after"))
+        found = view(cut.path)
+        assert found.scan_failures == {7: 1} and found.floor == 1
+        attempt = found.attempts.get("k")
+        assert (attempt is not None) == bool(before)
+        if attempt is not None:
+            assert (attempt.start is not None, attempt.exit) == (STARTED in before, None)
+            assert attempt.torn == (length > whole and last == STARTED), "a torn record is unknown, never: not started"
+        cut.close()
+        os.unlink(cut.path)
+
+
+def test_case_22_a_torn_end_is_not_read_and_not_changed_by_a_reader(tmp_path: Path) -> None:
+    made = make_ledger(tmp_path, PREPARED)
+    data = Path(made.path).read_bytes() + b"0123 {half of a re"
+    Path(made.path).write_bytes(data)
+    assert set(view(made.path).attempts) == {"k"}
+    assert Path(made.path).read_bytes() == data
+
+
+def test_case_22_zero_bytes_in_the_middle_are_damage(tmp_path: Path) -> None:
+    """Never read as the end: the record is named, and the last good one."""
+    data = Path(make_ledger(tmp_path, PREPARED, STARTED, *[ScanFailed(1, 1, "x" * 200)] * 4).path).read_bytes()
+    lines = data.split(b"\n")
+    at = len(lines[0]) + len(lines[1]) + 10
+    for spoiled in (data[:at] + bytes(512) + data[at:], data[:at] + bytes(512) + data[at + 512 :]):
+        (tmp_path / "copy").write_bytes(spoiled)
+        with pytest.raises(CorruptError, match=r"copy: line 3: damaged; line 2 is the last good one; the ledger is not read past it"):
+            view(tmp_path / "copy")
+
+
+def test_any_flipped_bit_is_damage(tmp_path: Path) -> None:
+    """Every bit of every complete line but its newline (which makes a torn end of what follows, if that is the last line)."""
+    data = Path(make_ledger(tmp_path, PREPARED).path).read_bytes()
+    for index in range(len(data)):
+        spoiled = bytearray(data)
+        spoiled[index] ^= 1
+        (tmp_path / "copy").write_bytes(spoiled)
+        if index == len(data) - 1:
+            assert not view(tmp_path / "copy").attempts
+        else:
+            with pytest.raises(CorruptError):
+                view(tmp_path / "copy")
+
+
+def test_a_line_lost_or_moved_is_damage(tmp_path: Path) -> None:
+    lines = Path(make_ledger(tmp_path, PREPARED, STARTED, EXITED).path).read_bytes().splitlines(keepends=True)
+    for spoiled in (lines[:2] + lines[3:], [*lines[:2], lines[3], lines[2], lines[4]], lines[1:], [*lines, lines[-1]]):
+        (tmp_path / "copy").write_bytes(b"".join(spoiled))
+        with pytest.raises(CorruptError):
+            view(tmp_path / "copy")
+
+
+def test_a_ledger_that_became_shorter_is_damage(tmp_path: Path) -> None:
+    made = make_ledger(tmp_path, PREPARED)
+    os.truncate(made.path, 10)
+    with pytest.raises(CorruptError, match="shorter than it was"):
+        made.refresh()
+
+
+def test_a_missing_ledger_is_never_made_anew(tmp_path: Path) -> None:
+    with pytest.raises(LogMissingError, match="a missing ledger is never made anew"):
+        Ledger(str(tmp_path / "ledger"), SystemClock())
+    assert not (tmp_path / "ledger").exists()
+
+
+def test_an_existing_ledger_is_never_replaced(tmp_path: Path) -> None:
+    made = make_ledger(tmp_path)
+    data = Path(made.path).read_bytes()
+    with pytest.raises(FileExistsError):
+        create_ledger(made.path, Header(1, "other", 1))
+    assert Path(made.path).read_bytes() == data
+    assert os.stat(made.path).st_mode & 0o777 == 0o600
+    assert sorted(os.listdir(tmp_path)) == ["ledger", "ledger.lock"]
+
+
+BELOW: list[Record] = [
+    PREPARED, STARTED, Void("k", 1), Collect(1, 1, 2, "h"), ScanFailed(1, 1, "x"), Register("worker", 1, "m", ME), Condemn(1, ["k"]), ProvedDead(1, ["k"], []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("record", BELOW, ids=lambda record: type(record).__name__)
+def test_rule_S4_every_write_of_a_driver_below_the_floor_is_refused(tmp_path: Path, record: Record) -> None:
+    """Compared under the lock, in a ledger that this handle had not looked at since a newer epoch raised the floor."""
+    stale = make_ledger(tmp_path, *([] if record is PREPARED else [PREPARED]))
+    advance_elsewhere(stale.path)
+    size = os.path.getsize(stale.path)
+    with pytest.raises(StaleEpochError, match="epoch 1 is below the ledger's floor 2; a newer driver has the space"):
+        append_fenced(stale, 1, record)
+    assert os.path.getsize(stale.path) == size
+
+
+def advance_elsewhere(path: str) -> None:
+    """Another process raises the floor to 2 (a lock belongs to a process)."""
+
+    def work() -> None:
+        with Ledger(path, SystemClock()).transaction() as transaction:
+            transaction.append(Advance(2, "log", 1, "hash", {}, []))
+
+    assert run_in_child(work) == 0
+
+
+def test_rule_S4_an_exit_record_is_always_accepted(tmp_path: Path) -> None:
+    stale = make_ledger(tmp_path, PREPARED, STARTED)
+    advance_elsewhere(stale.path)
+    with stale.transaction() as transaction:
+        transaction.append(EXITED)
+    assert view(stale.path).attempts["k"].exit == EXITED
+
+
+def test_what_one_process_appends_the_other_sees(tmp_path: Path) -> None:
+    made = make_ledger(tmp_path)
+
+    def work() -> None:
+        append_fenced(Ledger(made.path, SystemClock()), 1, PREPARED)
+
+    assert run_in_child(work) == 0
+    made.refresh()
+    assert set(made.state.attempts) == {"k"}
+
+
+def hold(path: str, work: Callable[[], None]) -> int:
+    """A child that holds a ledger's lock until it is killed; `work` runs under it first."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            with Ledger(path, SystemClock()).transaction():
+                work()
+                os.write(writer, b".")
+                signal.pause()
+        finally:
+            os._exit(1)
+    os.close(writer)
+    assert select.select([reader], [], [], 30)[0], "waited 30 s for the lock's holder"
+    os.close(reader)
+    return pid
+
+
+def test_rule_L4_the_holder_of_the_lock_is_named(tmp_path: Path) -> None:
+    """Bounded by the clock, then BusyError (exit 1) with the pid; when the holder dies the lock is free."""
+    made = make_ledger(tmp_path)
+    pid = hold(made.path, lambda: None)
+    clock = FakeClock()
+    lock = FileLock(made.path + ".lock", clock, 10.0)
+    try:
+        with pytest.raises(BusyError, match=rf"the ledger is locked \(held by pid {pid}\) for more than 10 s; end that process"), lock.held():
+            pass
+        assert clock.pauses > 100
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    with lock.held():
+        pass
+
+
+class KillAt:
+    """A hook that kills its process with SIGKILL at one step."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def pass_step(self, step: str) -> None:
+        if step.split(":")[1] == self._name:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("step", "stands"),
+    [
+        ("ledger.start.before", False),
+        ("ledger.start.append.before", False),
+        ("ledger.start.append.unsynced", True),
+        ("ledger.start.append.after", True),
+    ],
+)
+def test_an_append_killed_at_any_step_stands_whole_or_not_at_all(tmp_path: Path, step: str, stands: bool) -> None:
+    """The next writer gets the lock at once and reads a sound file."""
+    made = make_ledger(tmp_path, PREPARED)
+
+    def work() -> None:
+        steps.install(KillAt(step))
+        append_fenced(Ledger(made.path, SystemClock()), 1, STARTED)
+
+    status = run_in_child(work)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    append_fenced(made, 1, ScanFailed(1, 1, "after"))
+    attempt = view(made.path).attempts["k"]
+    assert (attempt.start == STARTED, attempt.torn) == (stands, False)
+
+
+def test_a_seal_killed_in_the_middle_is_done_again(tmp_path: Path) -> None:
+    made = make_ledger(tmp_path, PREPARED)
+    with open(made.path, "ab") as file:
+        file.write(b"torn" * 200)
+
+    def work() -> None:
+        steps.install(KillAt("ledger.seal.tail.before"))
+        append_fenced(Ledger(made.path, SystemClock()), 1, ScanFailed(1, 1, "x"))
+
+    assert os.WTERMSIG(run_in_child(work)) == signal.SIGKILL
+    append_fenced(made, 1, ScanFailed(1, 1, "x"))
+    found = view(made.path)
+    assert found.attempts["k"].torn and found.scan_failures == {1: 1}
+
+
+def test_many_processes_append_and_none_is_lost(tmp_path: Path) -> None:
+    made = make_ledger(tmp_path)
+
+    def work() -> None:
+        mine = Ledger(made.path, SystemClock())
+        for _ in range(20):
+            append_fenced(mine, 1, ScanFailed(1, 1, "x"))
+
+    children = []
+    for _ in range(4):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                work()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        children.append(pid)
+    assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0, 0, 0]
+    made.refresh()
+    assert made.state.scan_failures == {1: 80}
