@@ -20,6 +20,7 @@ import msgspec
 from chaos.area import remove_tree
 from chaos.plan import Enumeration, enumerate_trials, find_killed, find_unfired, select_trials
 from chaos.pool import AllLostError, Answered, Began, Lost, Pool
+from chaos.required import required_oracles
 from chaos.results import Recording, Trial, TrialResult, Verdict, merge_verdicts
 from chaos.rundir import RunDirectory
 from chaos.scenario import Scenario
@@ -108,7 +109,7 @@ class Campaign:
                     self._run.history.note("zygote lost", slot=slot, reason=reason)
                 case Answered(scenario, value, trouble):
                     recording = value or Recording(scenario.name, (), make_unknown(_clean_trial(scenario.name), trouble))
-                    result = self._settle(distrust_recording(recording).result, f"{scenario.name}-clean")
+                    result = self._settle(distrust_recording(recording, required_oracles(scenario)).result, f"{scenario.name}-clean")
                     recordings[scenario.name] = msgspec.structs.replace(recording, result=result)
         if len(lost) == len(scenarios):
             raise AllLostError(f"every clean run lost its zygote: {lost[-1]}")
@@ -147,7 +148,8 @@ class Campaign:
                 case Lost(slot, reason):
                     self._run.history.note("zygote lost", slot=slot, reason=reason)
                 case Answered(trial, value, trouble):
-                    results.append(self._settle(distrust(value or make_unknown(trial, trouble)), _directory_name(trial)))
+                    required = required_oracles(by_name[trial.scenario])
+                    results.append(self._settle(distrust(value or make_unknown(trial, trouble), required), _directory_name(trial)))
                     failed += results[-1].verdict is Verdict.FAIL
             if (stop_after is not None and failed >= stop_after) or (deadline is not None and self._clock() >= deadline):
                 self._pool.stop()
@@ -170,15 +172,15 @@ class Campaign:
         return result
 
 
-def distrust(result: TrialResult) -> TrialResult:
-    """The result, unknown instead of a pass when a fault of its plan did not fire or nothing was judged."""
+def distrust(result: TrialResult, required: frozenset[str]) -> TrialResult:
+    """The result, unknown instead of a pass when a fault of its plan did not fire or one of the `required` oracles did not judge it."""
     if result.verdict is not Verdict.PASS:
         return result
     unfired = find_unfired(result.trial, result.faults)
     if unfired:
         reason = f"the {unfired[0].do} at {unfired[0].at} did not fire, so nothing was proved"
-    elif not result.oracles:
-        reason = "no oracle judged this trial"
+    elif missing := sorted(required - {one.oracle for one in result.oracles}):
+        reason = f"not judged by {', '.join(missing)}"
     elif merge_verdicts([one.verdict for one in result.oracles]) is not Verdict.PASS:
         reason = "an oracle did not say pass"
     else:
@@ -186,9 +188,9 @@ def distrust(result: TrialResult) -> TrialResult:
     return msgspec.structs.replace(result, verdict=Verdict.UNKNOWN, reason=reason)
 
 
-def distrust_recording(recording: Recording) -> Recording:
+def distrust_recording(recording: Recording, required: frozenset[str]) -> Recording:
     """The recording, unknown instead of a pass when it passed no step or nothing was judged."""
-    result = distrust(recording.result)
+    result = distrust(recording.result, required)
     if result.verdict is Verdict.PASS and not recording.steps:
         result = msgspec.structs.replace(result, verdict=Verdict.UNKNOWN, reason="the clean run passed no step")
     return msgspec.structs.replace(recording, result=result)

@@ -21,7 +21,6 @@ from recovery.space.ledger import append_fenced
 from recovery.space.protocol import PrepareSide
 from recovery.space.records import Prepare
 
-
 def recover(context: Context) -> None:
     """Decide and act until nothing is left to recover. Raises NeedsPersonError for rows this version does not act on."""
     forget_contents(context)
@@ -35,7 +34,7 @@ def recover(context: Context) -> None:
             return
         _act(context, label, evidence, side)
         if label is Label.RECORD_OUTSIDE:
-            # What changes again is met by the scan before the next call or before the end: a workspace that never rests must not hold us here.
+            # What changes again is met by the scan before the next call or the end: a workspace that never rests must not hold us here.
             return
 
 

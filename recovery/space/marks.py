@@ -192,7 +192,7 @@ def _kill_by_subreaper(owner: ProcessIdentity, host: Host, clock: Clock, has_com
             if not has_command:
                 return
             raise FenceIncompleteError(
-                f"shim {owner.pid} is dead and only the environment mark is in force here, so the death of what its command started "
+                f"shim {owner.pid} is dead and only the environment mark is in force, so the death of what its command started "
                 "cannot be proved; no workspace path was touched; reboot (another boot is proof), or run where cgroup v2 is writable, and drive again"
             )
         # Stopped, it records nothing more while its descendants die; as subreaper it inherits every one of them.

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from chaos.required import ALWAYS
 from chaos.results import Alive, Fault, OracleVerdict, Recording, Trial, TrialResult, Verdict
 from chaos.scenario import Scenario
 from chaos.zygote_client import ZygoteError, ZygoteLostError
@@ -45,6 +46,9 @@ def make_scenario(name: str = "small", **changes: Any) -> Scenario:
         "plan": (),
     }
     return Scenario(**values | changes)
+
+
+ALL_PASS = tuple(OracleVerdict(name, Verdict.PASS) for name in sorted(ALWAYS | {"reference"}))
 
 
 class FakeZygote:
@@ -92,7 +96,7 @@ def make_result(
     verdict: Verdict,
     *,
     fired: bool = True,
-    oracles: tuple[OracleVerdict, ...] = (OracleVerdict("workspace", Verdict.PASS),),
+    oracles: tuple[OracleVerdict, ...] = ALL_PASS,
     alive: tuple[Alive, ...] = (),
     **more: Any,
 ) -> TrialResult:

@@ -11,6 +11,7 @@ from chaos.campaign import Campaign, CampaignResult, Limits, distrust, distrust_
 from chaos.launch import Silent, open_pool
 from chaos.plan import fault_of
 from chaos.pool import RESTARTS, AllLostError
+from chaos.required import ALWAYS, required_oracles
 from chaos.results import Action, OracleVerdict, Recording, Trial, TrialResult, Verdict
 from chaos.rundir import KEPT, Config, RunDirectory
 from chaos.zygote_client import ProcessZygote, Zygote
@@ -206,10 +207,23 @@ def test_real_processes_make_the_same_campaign(bench: Bench) -> None:
 def test_an_oracle_that_does_not_pass_is_never_overruled() -> None:
     trial = Trial(1, "small", (Action(STEPS[0], "kill"),))
     claimed = make_result(trial, Verdict.PASS, oracles=(OracleVerdict("a", Verdict.PASS), OracleVerdict("b", Verdict.FAIL)))
-    assert distrust(claimed).verdict is Verdict.UNKNOWN
-    assert distrust(make_result(trial, Verdict.FAIL, fired=False)).verdict is Verdict.FAIL
+    assert distrust(claimed, frozenset()).verdict is Verdict.UNKNOWN
+    assert distrust(make_result(trial, Verdict.FAIL, fired=False), frozenset()).verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize("left_out", sorted(required_oracles(make_scenario())))
+def test_an_oracle_left_out_makes_a_pass_unknown_and_is_named(left_out: str) -> None:
+    spoke = tuple(OracleVerdict(name, Verdict.PASS) for name in required_oracles(make_scenario()) if name != left_out)
+    result = distrust(make_result(Trial(1, "small", ()), Verdict.PASS, oracles=spoke), required_oracles(make_scenario()))
+    assert (result.verdict, result.reason) == (Verdict.UNKNOWN, f"not judged by {left_out}")
+
+
+def test_each_question_of_a_scenario_asks_for_its_oracle() -> None:
+    asked = required_oracles(make_scenario(witnessed=(0,), compare_output=True))
+    assert {"witness", "output", "reference"} <= asked
+    assert "reference" not in required_oracles(make_scenario(on_interrupted="continue"))
 
 
 def test_a_clean_run_without_steps_is_unknown() -> None:
     empty = Recording("small", (), make_result(Trial(0, "small", ()), Verdict.PASS))
-    assert distrust_recording(empty).result.reason == "the clean run passed no step"
+    assert distrust_recording(empty, ALWAYS).result.reason == "the clean run passed no step"
