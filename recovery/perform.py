@@ -21,6 +21,7 @@ from recovery.space.ledger import append_fenced
 from recovery.space.protocol import PrepareSide
 from recovery.space.records import Prepare
 
+
 def recover(context: Context) -> None:
     """Decide and act until nothing is left to recover. Raises NeedsPersonError for rows this version does not act on."""
     forget_contents(context)

@@ -52,9 +52,7 @@ def _read_node(path: str) -> Node:
 
 def read_contents(root: str | Path) -> dict[str, bytes | None]:
     """Every path below `root`, with its bytes (None for a directory): what a workspace holds, times aside."""
-    return {
-        str(path.relative_to(root)): None if path.is_dir() else path.read_bytes() for path in sorted(Path(root).rglob("*"))
-    }
+    return {str(path.relative_to(root)): None if path.is_dir() else path.read_bytes() for path in sorted(Path(root).rglob("*"))}
 
 
 def is_running(pid: int) -> bool:

@@ -100,12 +100,11 @@ def drive(order: Order, settings: Settings, ports: Ports) -> int:
 
 def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socket) -> int:
     setting = choose_marks(settings.kill_mark)
-    workspace = _find_workspace(order)
+    name, workspace = _find_session(order)
     check_places(order.state, workspace)
     root = os.path.realpath(workspace)
     state_directory = os.path.realpath(order.state)
     holders = Holders(settings.holders, ports.clock)
-    name = order.session.name if order.session else _session_name(order.state)
     is_new = holders.claim(root, name, state_directory, is_finished)
     if order.session is not None:
         try:
@@ -123,21 +122,19 @@ def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socke
         _tell(f"session {name} has finished; `eventlog show {show_text(order.state)}` prints its history")
         return 0
     ensure_ledger(state, space_paths(order.state))
-    code = _drive_epoch(order, settings, ports, spawner, setting, root, StreamId(name))
+    code = _drive_epoch(order, settings, ports, spawner, setting, root, state)
     if code == 0:
         holders.release(root, name, state_directory)
     return code
 
 
-def _find_workspace(order: Order) -> str:
+def _find_session(order: Order) -> tuple[str, str]:
+    """Name and workspace: from the session file, else from the log."""
     if order.session is not None:
-        return order.session.workspace
+        return order.session.name, order.session.workspace
     check_log_exists(order.state)
-    return os.fsdecode(decode_bytes(_read(order.state, None).opened.workspace, "workspace"))
-
-
-def _session_name(state: str) -> str:
-    return _read(state, None).opened.name
+    opened = _read(order.state, None).opened
+    return opened.name, os.fsdecode(decode_bytes(opened.workspace, "workspace"))
 
 
 def _read(state: str, stream: StreamId | None) -> SessionState:
@@ -149,16 +146,16 @@ def _read(state: str, stream: StreamId | None) -> SessionState:
 
 
 def _drive_epoch(
-    order: Order, settings: Settings, ports: Ports, spawner: socket.socket, setting: MarkSetting, root: str, stream: StreamId
+    order: Order, settings: Settings, ports: Ports, spawner: socket.socket, setting: MarkSetting, root: str, state: SessionState
 ) -> int:
     paths = space_paths(order.state)
     ledger = _open_ledger(paths.ledger, ports.clock)
-    epoch = settings.epoch or _next_epoch(order.state, _read(order.state, stream), ledger)
+    epoch = settings.epoch or _next_epoch(order.state, state, ledger)
     identity = identify_self(ports.host)
     nonce = ports.ids.new_id().hex()
     driver = events.DriverIdentity(nonce, identity.pid, identity.start_ticks, identity.boot_id, identity.pid_namespace)
     identity_file = _leave_identity(order.state, driver, epoch)
-    journal = Journal(Writer.open(log_path(order.state), ports.ids), stream, Epoch(epoch))
+    journal = Journal(Writer.open(log_path(order.state), ports.ids), StreamId(state.opened.name), Epoch(epoch))
     try:
         opened = journal.state.opened
         journal.raise_floor(events.DriverStarted(ports.clock.now_ms(), driver, opened.ledger_id, opened.generation, setting.kind))

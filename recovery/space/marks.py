@@ -193,7 +193,8 @@ def _kill_by_subreaper(owner: ProcessIdentity, host: Host, clock: Clock, has_com
                 return
             raise FenceIncompleteError(
                 f"shim {owner.pid} is dead and only the environment mark is in force, so the death of what its command started "
-                "cannot be proved; no workspace path was touched; reboot (another boot is proof), or run where cgroup v2 is writable, and drive again"
+                "cannot be proved; no workspace path was touched; reboot (another boot is proof), "
+                "or run where cgroup v2 is writable, and drive again"
             )
         # Stopped, it records nothing more while its descendants die; as subreaper it inherits every one of them.
         signal.pidfd_send_signal(descriptor, signal.SIGSTOP)

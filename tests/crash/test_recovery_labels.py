@@ -1,5 +1,7 @@
 """A driver, shim or file worker is killed at a step; the next driver decides by the label that belongs to what the crash left."""
 
+from typing import Any
+
 import pytest
 
 from eventlog import events
@@ -9,7 +11,7 @@ from tests.recovery.sessions import Sandbox, bash, edit, write
 GATED = 'echo "$CALL_KEY start" >> "$WITNESS"; until [ -e "$GATE" ]; do sleep 0.01; done; '
 
 
-def crash(sandbox: Sandbox, step: str, *calls: dict[str, object], **settings: object) -> None:
+def crash(sandbox: Sandbox, step: str, *calls: dict[str, object], **settings: Any) -> None:
     """Run a session, SIGKILL the process that reaches `step`, and wait until its driver is gone too."""
     driver = sandbox.start("run", sandbox.session(*calls, **settings), epoch=1, wait=(step,))
     sandbox.steps.kill(step, driver)
@@ -77,8 +79,15 @@ def test_a_reattached_command_can_be_reattached_again(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize(
-    "step", ["driver@1:intent.commit.after:1", "driver@1:ledger.prepare.append.after:2", "spawner@1:spawn.before:2", "shim.1@1:start:1", "shim.1@1:ledger.start.before:1"]
-)  # fmt: skip
+    "step",
+    [
+        "driver@1:intent.commit.after:1",
+        "driver@1:ledger.prepare.append.after:2",
+        "spawner@1:spawn.before:2",
+        "shim.1@1:start:1",
+        "shim.1@1:ledger.start.before:1",
+    ],
+)
 def test_decision_void_and_run_when_the_attempt_provably_never_started(sandbox: Sandbox, step: str) -> None:
     """No starting mark: voided in ledger and log, then attempt 2 runs, also for bash with policy `never`."""
     crash(sandbox, step, bash('echo "$CALL_KEY" >> "$WITNESS"; echo one >> a'))
@@ -139,7 +148,9 @@ def test_invariant_I10_what_a_restore_displaces_is_in_quarantine_and_recorded(sa
     assert (finished.restored, finished.displaced > 0) == (1, True)
 
 
-@pytest.mark.parametrize("step", ["file.write.half", "file.sync.after", "file.rename.before", "file.rename.after", "ledger.exit.append.after"])
+@pytest.mark.parametrize(
+    "step", ["file.write.half", "file.sync.after", "file.rename.before", "file.rename.after", "ledger.exit.append.after"]
+)
 def test_decision_restore_and_rerun_when_the_file_worker_dies_in_a_write(sandbox: Sandbox, step: str) -> None:
     """S6: only the log's call_settled proves a file call. Write is safe: restored, then attempt 2."""
     (sandbox.root / "a").write_text("old")
@@ -201,7 +212,8 @@ def test_case_32_nothing_of_a_killed_call_writes_after_its_restore(sandbox: Sand
     )
     (sandbox.base / "escape.py").write_text(escape)
     driver = sandbox.start("run", sandbox.session(bash(f"python3 -I -S {sandbox.base}/escape.py; sleep 300")), epoch=1)
-    late = int(wait_until(lambda: sandbox.witnessed() and (sandbox.root / "late").exists() and sandbox.witnessed()[0], "the descendant"))
+    wait_until((sandbox.root / "late").exists, "the descendant's first line")
+    late = int(sandbox.witnessed()[0])
     kill_process(only_shim(sandbox))
     assert driver.end() == 1
     if not sandbox.of_kind(events.DriverStarted)[0].kill_mark == "cgroup":

@@ -29,7 +29,9 @@ def cut_call(sandbox: Sandbox) -> None:
     (sandbox.root / "kept").write_text("before")
     (sandbox.root / "gone").write_text("gone")
     step = "shim.1@1:ended:1"
-    session = sandbox.session(bash("echo after > kept; rm gone; mkdir new; echo x > new/x"), bash("echo on > on"), on_interrupted="continue")
+    session = sandbox.session(
+        bash("echo after > kept; rm gone; mkdir new; echo x > new/x"), bash("echo on > on"), on_interrupted="continue"
+    )
     driver = sandbox.start("run", session, epoch=1, wait=(step,))
     sandbox.steps.kill(step, driver)
     assert driver.end() == 1
@@ -94,8 +96,16 @@ def test_decision_rerun_restored_when_the_driver_dies_between_restore_and_rerun(
 
 @pytest.mark.parametrize(
     "step",
-    ["driver@2:floor.commit.after:1", "driver@2:ledger.advance.append.unsynced:1", "driver@2:takeover.killed:1", "driver@2:gather.before:1", "driver@2:decided:1", "spawner@2:start:1", "worker@2:start:1"],
-)  # fmt: skip
+    [
+        "driver@2:floor.commit.after:1",
+        "driver@2:ledger.advance.append.unsynced:1",
+        "driver@2:takeover.killed:1",
+        "driver@2:gather.before:1",
+        "driver@2:decided:1",
+        "spawner@2:start:1",
+        "worker@2:start:1",
+    ],
+)
 def test_invariant_I12_a_takeover_killed_at_any_step_is_done_again(sandbox: Sandbox, step: str) -> None:
     driver = sandbox.start("run", sandbox.session(bash("echo one >> a")), epoch=1, wait=("driver@1:outcome.commit.before:1",))
     sandbox.steps.kill("driver@1:outcome.commit.before:1", driver)
@@ -109,8 +119,17 @@ def test_invariant_I12_a_takeover_killed_at_any_step_is_done_again(sandbox: Sand
 
 @pytest.mark.parametrize(
     "step",
-    ["driver@1:holder.rename.after:1", "driver@1:open.commit.before:1", "driver@1:log.create.link.before:1", "driver@1:log.create.link.after:1", "driver@1:ledger.create.link.before:1", "driver@1:identity.rename.before:1", "driver@1:finish.commit.before:1", "driver@1:holder.unlink.before:1"],
-)  # fmt: skip
+    [
+        "driver@1:holder.rename.after:1",
+        "driver@1:open.commit.before:1",
+        "driver@1:log.create.link.before:1",
+        "driver@1:log.create.link.after:1",
+        "driver@1:ledger.create.link.before:1",
+        "driver@1:identity.rename.before:1",
+        "driver@1:finish.commit.before:1",
+        "driver@1:holder.unlink.before:1",
+    ],
+)
 def test_a_session_killed_while_it_opens_or_ends_is_run_again(sandbox: Sandbox, step: str) -> None:
     """Opening is all or nothing: the same command goes on from whatever stands."""
     session = sandbox.session(bash("echo one >> a"))

@@ -37,7 +37,9 @@ class History:
         self.floor += 1
         self.add(events.DriverStarted(0, events.DriverIdentity("nonce", 1, 1, boot, 1), "ledger", 1, "cgroup"))
 
-    def attempt(self, call: int | None = None, number: int = 1, script_index: int | None = 0, tool: str = "bash", policy: Any = "never") -> str:
+    def attempt(
+        self, call: int | None = None, number: int = 1, script_index: int | None = 0, tool: str = "bash", policy: Any = "never"
+    ) -> str:
         self.call = self.call + 1 if call is None else call
         self.attempt_number = number
         key = f"log/n/{self.call}/{number}/1"
@@ -49,8 +51,8 @@ class History:
 
     def decide(self, label: str, obligation: bool = False, call: int | None = 0) -> int:
         number, attempt = (None, None) if call is None else (call or self.call, self.attempt_number)
-        target = (1, EMPTY) if obligation else (None, None)
-        self.decision = self.add(events.RecoveryDecided(0, label, number, attempt, obligation, *target, "transactional", {}))
+        seq, root = (1, EMPTY) if obligation else (None, None)
+        self.decision = self.add(events.RecoveryDecided(0, label, number, attempt, obligation, seq, root, "transactional", {}))
         return self.decision
 
     def finish_restore(self) -> None:

@@ -103,8 +103,12 @@ class Zygote:
         if cls._process is None:
             environment = {**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONDONTWRITEBYTECODE": "1"}
             cls._process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("zygote.py"))], env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-            )  # fmt: skip
+                [sys.executable, str(Path(__file__).with_name("zygote.py"))],
+                env=environment,
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
         assert cls._process.stdin is not None and cls._process.stdout is not None
         cls._process.stdin.write(json.dumps(request) + "\n")
         cls._process.stdin.flush()
@@ -170,7 +174,6 @@ class Sandbox:
         self.gate = base / "gate"
         self.root.mkdir()
         self.steps = Steps(base / "steps")
-        self.extra: dict[str, str] = {}
         self.user = 0
         self._drivers: list[Driver] = []
 
@@ -184,21 +187,26 @@ class Sandbox:
         path.write_text("\n".join(lines) + "\n")
         return path
 
-    def start(self, *arguments: str | Path, epoch: int | None = None, wait: tuple[str, ...] = (), **environment: str) -> Driver:
+    def start(self, *arguments: str | Path, epoch: int | None = None, wait: tuple[str, ...] = (), **environment: Any) -> Driver:
         """Start `recovery ARGUMENTS`; processes wait at the steps `wait`."""
         number = len(self._drivers)
         out, error, status = (self.base / f"{what}-{number}" for what in ("out", "err", "status"))
         out.touch()
         error.touch()
         request = {
-            "arguments": [str(argument) for argument in arguments], "environment": self.environment(epoch, wait) | environment, "directory": str(self.base),
-            "out": str(out), "error": str(error), "status": str(status), "user": self.user,
-        }  # fmt: skip
+            "arguments": [str(argument) for argument in arguments],
+            "environment": self.environment(epoch, wait) | environment,
+            "directory": str(self.base),
+            "out": str(out),
+            "error": str(error),
+            "status": str(status),
+            "user": self.user,
+        }
         driver = Driver(Zygote.fork(request), out, error, status)
         self._drivers.append(driver)
         return driver
 
-    def run(self, *arguments: str | Path, epoch: int | None = None, **environment: str) -> Driver:
+    def run(self, *arguments: str | Path, epoch: int | None = None, **environment: Any) -> Driver:
         """`start`, and wait for the end."""
         driver = self.start(*arguments, epoch=epoch, **environment)
         driver.end()
@@ -213,8 +221,13 @@ class Sandbox:
     def environment(self, epoch: int | None, wait: tuple[str, ...]) -> dict[str, str]:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SESSION_", "CRASHWORTHY_"))}
         made = {
-            **inherited, "PYTHONPATH": str(PROJECT), "PYTHONDONTWRITEBYTECODE": "1", "SESSION_HOLDERS_DIR": str(self.holders), "WITNESS": str(self.witness), "GATE": str(self.gate), **self.extra,
-        }  # fmt: skip
+            **inherited,
+            "PYTHONPATH": str(PROJECT),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "SESSION_HOLDERS_DIR": str(self.holders),
+            "WITNESS": str(self.witness),
+            "GATE": str(self.gate),
+        }
         if epoch is not None:
             made["SESSION_EPOCH"] = str(epoch)
         if wait:

@@ -10,12 +10,32 @@ import pytest
 
 from eventlog.errors import InternalError
 from recovery.decision import TABLE, decide
-from recovery.facts import AttemptFact, BootFact, CallFact, DifferenceFact, Facts, LedgerFact, LogFact, PolicyFact, RootFact, find_contradiction
+from recovery.facts import (
+    AttemptFact,
+    BootFact,
+    CallFact,
+    DifferenceFact,
+    Facts,
+    LedgerFact,
+    LogFact,
+    PolicyFact,
+    RootFact,
+    find_contradiction,
+)
 from recovery.labels import NOT_ACTED_ON, OBLIGATIONS, Label
 
 QUIET = Facts(
-    False, LedgerFact.SOUND, LogFact.ABREAST, RootFact.PRESENT, CallFact.SETTLED, AttemptFact.NONE, BootFact.SAME, PolicyFact.NEVER, False, DifferenceFact.EQUAL
-)  # fmt: skip
+    False,
+    LedgerFact.SOUND,
+    LogFact.ABREAST,
+    RootFact.PRESENT,
+    CallFact.SETTLED,
+    AttemptFact.NONE,
+    BootFact.SAME,
+    PolicyFact.NEVER,
+    False,
+    DifferenceFact.EQUAL,
+)
 COMMAND = dataclasses.replace(QUIET, call=CallFact.OPEN_COMMAND, attempt=AttemptFact.UNKNOWN)
 FILE = dataclasses.replace(COMMAND, call=CallFact.OPEN_FILE, policy=PolicyFact.SAFE)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def ledger(*records: Record) -> LedgerState:
 KEY = "log/n/1/1/1"
 
 
-def open_call(**changes: bool) -> CallState:
+def open_call(**changes: Any) -> CallState:
     history = History()
     history.attempt()
     call = history.state().open_call
@@ -115,7 +116,8 @@ def look_at(tmp_path: Path, history: History, state: LedgerState | None, boot: s
 
 
 @pytest.mark.parametrize(
-    ("exit_boot", "now", "expected"), [("boot-1", "boot-1", BootFact.SAME), ("boot-1", "boot-2", BootFact.OTHER), (None, "boot-1", BootFact.SAME)]
+    ("exit_boot", "now", "expected"),
+    [("boot-1", "boot-1", BootFact.SAME), ("boot-1", "boot-2", BootFact.OTHER), (None, "boot-1", BootFact.SAME)],
 )
 def test_the_boot_of_an_exit_counts(tmp_path: Path, exit_boot: str | None, now: str, expected: BootFact) -> None:
     history = History()
@@ -197,7 +199,9 @@ def removed(before: Image, after: Image) -> tuple[int, bool]:
 def test_rule_C4_at_least_fifty_and_more_than_half() -> None:
     names = [f"{number:03}" for number in range(200)]
     assert removed(image(*names[:98]), image(*names[49:98])) == (49, False)
-    assert removed(image(*names[:99]), image(*names[50:99])) == (50, False), "50 of 100 entries, the root among them, are not more than half"
+    assert removed(image(*names[:99]), image(*names[50:99])) == (50, False), (
+        "50 of 100 entries, the root among them, are not more than half"
+    )
     assert removed(image(*names[:98]), image(*names[50:98])) == (50, True)
     assert removed(image(*names), image(*names[60:])) == (60, False)
     assert MASS_DELETION_PATHS == 50

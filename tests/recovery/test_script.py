@@ -1,4 +1,4 @@
-"""Session files: every malformed one gives one sentence that names file, place and what to write; calls survive the way to JSON and back."""
+"""Session files: every malformed one gives one sentence that names file, place and way out; calls survive the way to JSON and back."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from recovery.script import BashCall, Call, EditCall, WriteCall, call_from_json,
 TOP = 'name = "n"\nworkspace = "w"\nstate = "s"\n'
 CALL = '[[call]]\ntool = "bash"\nrun = "true"\n'
 
-BAD = {
+BAD: dict[str, tuple[str | bytes, str]] = {
     "not toml": ("name = ", "not valid TOML"),
     "not utf-8": (b"name = '\xff'", "not valid TOML"),
     "unknown key": (TOP + "color = 1\n" + CALL, "unknown key 'color'; a session has name, workspace"),
@@ -52,7 +52,10 @@ BAD = {
     "path empty": (TOP + '[[call]]\ntool = "write"\npath = ""\ncontent = ""\n', "must be relative, inside the workspace"),
     "path with NUL": (TOP + '[[call]]\ntool = "write"\npath = "a\\u0000"\ncontent = ""\n', "must be relative, inside the workspace"),
     "edit without new": (TOP + '[[call]]\ntool = "edit"\npath = "a"\nold = "x"\n', "call 1: new is missing"),
-    "edit of nothing": (TOP + '[[call]]\ntool = "edit"\npath = "a"\nold = ""\nnew = "x"\n', "call 1: old is empty; name the text to replace"),
+    "edit of nothing": (
+        TOP + '[[call]]\ntool = "edit"\npath = "a"\nold = ""\nnew = "x"\n',
+        "call 1: old is empty; name the text to replace",
+    ),
 }
 
 

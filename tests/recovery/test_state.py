@@ -23,7 +23,7 @@ def legal_histories(draw: st.DrawFn) -> History:
     for _ in range(draw(st.integers(0, 6))):
         if draw(st.booleans()):
             history.driver(draw(st.sampled_from(["boot-1", "boot-2"])))
-        match draw(st.sampled_from(["observe", "note", "call", "restore"])):
+        match draw(st.sampled_from(["observe", "note", "restore", "call"])):
             case "observe":
                 history.observe()
             case "note":
@@ -33,7 +33,7 @@ def legal_histories(draw: st.DrawFn) -> History:
                 if draw(st.booleans()):
                     history.driver()
                 history.finish_restore()
-            case "call":
+            case _:
                 draw_call(draw, history)
     if draw(st.booleans()):
         history.end()
@@ -55,7 +55,7 @@ def draw_call(draw: st.DrawFn, history: History) -> None:
                 if draw(st.booleans()):
                     history.observe()
                 history.attempt(history.call, history.attempt_number + 1)
-            case "adopt":
+            case _:
                 history.decide(Label.ADOPT_EXIT.value)
     if draw(st.booleans()):
         history.restore(Label.RESTORE_AND_INTERRUPT.value)
@@ -117,7 +117,7 @@ ILLEGAL: dict[str, tuple[Callable[[], History], Callable[[History], object], str
     "a call while another is open": (with_call, lambda history: history.attempt(2), "neither restored nor void"),
     "an outside change while a call is open": (with_call, History.observe, "neither restored nor void"),
     "attempt 2 of a cut attempt 1": (with_call, lambda history: history.attempt(1, 2), "neither restored nor void"),
-    "attempt 3 after attempt 1": (with_void, lambda history: history.attempt(1, 3), "while call 1 attempt 1 is open"),
+    "attempt 3 after attempt 1": (with_void, lambda one: one.attempt(1, 3), "while call 1 attempt 1 is open"),
     "an end of no call": (History, History.settle, "is settled and is not open"),
     "a second end of a call": (settled, History.settle, "is settled and is not open"),
     "an end of another attempt": (with_call, settle_other, "call 1 attempt 2 is settled and is not open"),
@@ -125,11 +125,11 @@ ILLEGAL: dict[str, tuple[Callable[[], History], Callable[[History], object], str
     "a restore_finished of nothing": (History, History.finish_restore, "restore_finished for decision 0, which is not open"),
     "a restore_finished of another decision": (open_obligation, finish_other, "restore_finished for decision 99, which is not open"),
     "an end under an obligation": (open_obligation, History.settle, "call_settled while the restore decided at seq 4 is open"),
-    "an attempt under an obligation": (open_obligation, lambda history: history.attempt(1, 2), "while the restore decided at seq 4 is open"),
+    "an attempt under an obligation": (open_obligation, lambda one: one.attempt(1, 2), "while the restore decided at seq 4 is open"),
     "an outside change under an obligation": (open_obligation, History.observe, "while the restore decided at seq 4 is open"),
     "the session's end under an obligation": (open_obligation, History.end, "while the restore decided at seq 4 is open"),
     "the session's end while a call is open": (with_call, History.end, "session_finished while call 1 is open"),
-    "a void of no call": (History, lambda history: history.decide("void_and_run", call=1), "decides on call 1 attempt 0, which is not open"),
+    "a void of no call": (History, lambda one: one.decide("void_and_run", call=1), "decides on call 1 attempt 0, which is not open"),
     "changes that do not fit": (History, lambda history: history.observe((put_change(b"a/b", FILE.entry or Entry("d", 0)),)), ""),
 }  # fmt: skip
 

@@ -5,7 +5,7 @@ import pytest
 from recovery.space.records import Condemn, Record
 from recovery.takeover import choose_fates, claimed_keys
 from tests.recovery.histories import History
-from tests.recovery.test_facts import KEY, advance, ledger, leave, prepare, start
+from tests.recovery.test_facts import KEY, advance, leave, ledger, prepare, start
 
 
 def fates(history: History, *records: Record, alive: bool = True) -> dict[str, str]:

@@ -39,7 +39,9 @@ def fork_command(request: dict[str, Any]) -> int:
 def become_command(request: dict[str, Any]) -> None:
     """Take over streams, environment, directory, arguments and user."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    for number, descriptor in enumerate((os.open("/dev/null", os.O_RDONLY), os.open(request["out"], flags), os.open(request["error"], flags))):
+    for number, descriptor in enumerate(
+        (os.open("/dev/null", os.O_RDONLY), os.open(request["out"], flags), os.open(request["error"], flags))
+    ):
         os.dup2(descriptor, number)
     os.closerange(3, 64)
     os.environ.clear()

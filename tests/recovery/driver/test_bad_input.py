@@ -5,7 +5,9 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,7 @@ NFS = "36 35 98:0 / /mnt/shared rw,noatime - nfs4 server:/export rw"
 DISK = "25 0 254:0 / / rw - ext4 /dev/vda rw"
 
 
-def refuse(sandbox: Sandbox, *arguments: str | Path, code: int = 78, says: str, **environment: str) -> Driver:
+def refuse(sandbox: Sandbox, *arguments: str | Path, code: int = 78, says: str, **environment: Any) -> Driver:
     """Run a command that must be refused in one sentence, and compare everything before and after."""
     outside = {name: node for name, node in read_tree(sandbox.base).items() if is_kept(name)}
     driver = sandbox.run(*arguments, **environment)
@@ -162,10 +164,9 @@ def lower_floor(sandbox: Sandbox) -> None:
 
 @pytest.mark.parametrize("damage", [damage_page, damage_header, lower_floor])
 @pytest.mark.parametrize("command", ["run", "drive", "plan"])
-def test_a_corrupt_log_is_refused_by_name(sandbox: Sandbox, damage: object, command: str) -> None:
+def test_a_corrupt_log_is_refused_by_name(sandbox: Sandbox, damage: Callable[[Sandbox], None], command: str) -> None:
     """I9: damage is an error that names the log and the next command; nothing is written, no workspace path is touched."""
     session = interrupt_session(sandbox)
-    assert callable(damage)
     damage(sandbox)
     kept = {name: node[3] for name, node in read_tree(sandbox.state).items() if not name.endswith(("-shm", "-wal"))}
     tree = read_tree(sandbox.root)
@@ -279,7 +280,8 @@ def test_a_log_on_a_read_only_mount_is_refused(sandbox: Sandbox, exists: bool) -
     shutil.copytree(sandbox.state, sandbox.base / "copy", ignore=shutil.ignore_patterns("sockets"))
     before = read_tree(sandbox.root)
     for arguments in [f"run {session}", f"drive {sandbox.state}"][: 2 if exists else 1]:
-        then = f"&& cp -a {sandbox.base}/copy/. {sandbox.state} && mount -o remount,ro none {sandbox.state} && exec $PYTHON -m recovery {arguments}"
+        filled = f"cp -a {sandbox.base}/copy/. {sandbox.state} && mount -o remount,ro none {sandbox.state}"
+        then = f"&& {filled} && exec $PYTHON -m recovery {arguments}"
         done = run_mounted(sandbox, mount_command("tmpfs", sandbox.state, then))
         assert (done.returncode, done.stdout) == (78, ""), done.stderr
         assert len(done.stderr.splitlines()) == 1 and "state" in done.stderr, done.stderr
@@ -309,7 +311,9 @@ def run_mounted(sandbox: Sandbox, command: list[str]) -> subprocess.CompletedPro
 
 def test_a_network_file_system_is_told_by_its_longest_mount_point() -> None:
     """Pure: the text of /proc/self/mountinfo decides, with its escapes, and a path that only begins alike is not inside."""
-    table = "\n".join([DISK, NFS, r"40 25 0:50 / /home/me/my\040cloud rw - fuse.sshfs host: rw", "41 36 0:51 / /mnt/shared/local rw - xfs /dev/vdb rw"])
+    table = "\n".join(
+        [DISK, NFS, r"40 25 0:50 / /home/me/my\040cloud rw - fuse.sshfs host: rw", "41 36 0:51 / /mnt/shared/local rw - xfs /dev/vdb rw"]
+    )
     assert filesystem_of("/mnt/shared/team/state", table) == "nfs4"
     assert filesystem_of("/mnt/shared", table) == "nfs4"
     assert filesystem_of("/mnt/shared2/state", table) == "ext4"
@@ -353,7 +357,7 @@ def test_a_log_on_a_fuse_file_system_is_refused(sandbox: Sandbox) -> None:
 
 
 # The smallest FUSE server: an empty root directory; everything else is ENOSYS or ENOENT.
-FUSE_DAEMON = '''
+FUSE_DAEMON = """
 import os, select, struct, sys
 def answer(fd, child):
     while child.poll() is None:
@@ -379,7 +383,7 @@ def answer(fd, child):
             continue
         os.write(fd, struct.pack("<IiQ", 16 + len(body), error, unique) + body)
     return child.returncode
-'''
+"""
 
 
 def test_two_sessions_begun_at_once_on_one_root_give_one_holder(sandbox: Sandbox) -> None:

@@ -30,8 +30,15 @@ def test_the_example_session_runs_and_is_told_call_by_call(sandbox: Sandbox) -> 
 def test_the_log_of_a_session_tells_all_of_it_in_order(sandbox: Sandbox) -> None:
     sandbox.run("run", sandbox.session(bash("echo one > a"), edit("a", "one", "two")))
     assert [stored.event.kind for stored in sandbox.events()] == [
-        "session_opened", "driver_started", "attempt_started", "call_settled", "attempt_started", "call_settled", "synced", "session_finished",
-    ]  # fmt: skip
+        "session_opened",
+        "driver_started",
+        "attempt_started",
+        "call_settled",
+        "attempt_started",
+        "call_settled",
+        "synced",
+        "session_finished",
+    ]
     assert [(stored.epoch, stored.seq) for stored in sandbox.events()] == [(0, 1), *((1, seq) for seq in range(2, 9))]
 
 

@@ -15,7 +15,21 @@ from eventlog.ports import FakeClock, SystemClock
 from recovery.space.identity import ProcessIdentity
 from recovery.space.ledger import Ledger, LedgerView, append_fenced, create_ledger
 from recovery.space.lock import FileLock
-from recovery.space.records import Advance, Collect, Condemn, Exited, Header, LedgerState, Prepare, ProvedDead, Record, Register, ScanFailed, Start, Void
+from recovery.space.records import (
+    Advance,
+    Collect,
+    Condemn,
+    Exited,
+    Header,
+    LedgerState,
+    Prepare,
+    ProvedDead,
+    Record,
+    Register,
+    ScanFailed,
+    Start,
+    Void,
+)
 from tests.recovery.workspace.support import run_in_child
 
 ME = ProcessIdentity(1, 1, "boot", 1)
@@ -50,7 +64,7 @@ def copy_of(made: Ledger, directory: Path, data: bytes) -> Ledger:
 @pytest.mark.parametrize("last", [PREPARED, STARTED, EXITED, Collect(1, 1, 2, "hash")], ids=lambda record: type(record).__name__)
 def test_case_22_a_ledger_cut_at_every_byte_of_its_last_record_is_sealed_and_read_whole(tmp_path: Path, last: Record) -> None:
     """Cut, append, read all: everything complete before the cut and everything after it is there, and the torn record is nowhere."""
-    before = {PREPARED: (), STARTED: (PREPARED,)}.get(last, (PREPARED, STARTED))  # type: ignore[call-overload]
+    before = {PREPARED: (), STARTED: (PREPARED,)}.get(last, (PREPARED, STARTED))
     made = make_ledger(tmp_path, *before)
     whole = len(Path(made.path).read_bytes())
     with made.transaction() as transaction:
@@ -135,8 +149,15 @@ def test_an_existing_ledger_is_never_replaced(tmp_path: Path) -> None:
 
 
 BELOW: list[Record] = [
-    PREPARED, STARTED, Void("k", 1), Collect(1, 1, 2, "h"), ScanFailed(1, 1, "x"), Register("worker", 1, "m", ME), Condemn(1, ["k"]), ProvedDead(1, ["k"], []),
-]  # fmt: skip
+    PREPARED,
+    STARTED,
+    Void("k", 1),
+    Collect(1, 1, 2, "h"),
+    ScanFailed(1, 1, "x"),
+    Register("worker", 1, "m", ME),
+    Condemn(1, ["k"]),
+    ProvedDead(1, ["k"], []),
+]
 
 
 @pytest.mark.parametrize("record", BELOW, ids=lambda record: type(record).__name__)
@@ -204,7 +225,10 @@ def test_rule_L4_the_holder_of_the_lock_is_named(tmp_path: Path) -> None:
     clock = FakeClock()
     lock = FileLock(made.path + ".lock", clock, 10.0)
     try:
-        with pytest.raises(BusyError, match=rf"the ledger is locked \(held by pid {pid}\) for more than 10 s; end that process"), lock.held():
+        with (
+            pytest.raises(BusyError, match=rf"the ledger is locked \(held by pid {pid}\) for more than 10 s; end that process"),
+            lock.held(),
+        ):
             pass
         assert clock.pauses > 100
     finally:

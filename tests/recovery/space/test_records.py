@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from eventlog.errors import CorruptError
 from recovery.space.identity import ProcessIdentity
 from recovery.space.records import Collect, Condemn, Header, LedgerState, ProvedDead, Record, Register, ScanFailed, Void, fold_record
-from tests.recovery.test_facts import KEY, advance, ledger, leave, prepare, start
+from tests.recovery.test_facts import KEY, advance, leave, ledger, prepare, start
 
 OTHER = "log/n/2/1/1"
 
@@ -103,7 +103,23 @@ def test_rule_C5_failed_scans_are_counted_per_call() -> None:
     assert ledger(ScanFailed(1, 1, "x"), ScanFailed(2, 1, "x"), ScanFailed(1, 2, "y")).scan_failures == {1: 2, 2: 1}
 
 
-@given(st.lists(st.sampled_from([prepare(KEY), start(KEY), leave(KEY), Void(KEY, 1), Condemn(1, [KEY]), advance(2, **{KEY: "claimed"}), advance(3, **{KEY: "condemned"}), advance(4)]), max_size=8))  # fmt: skip
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                prepare(KEY),
+                start(KEY),
+                leave(KEY),
+                Void(KEY, 1),
+                Condemn(1, [KEY]),
+                advance(2, **{KEY: "claimed"}),
+                advance(3, **{KEY: "condemned"}),
+                advance(4),
+            ]
+        ),
+        max_size=8,
+    )
+)
 def test_whatever_the_order_the_floor_never_falls_and_condemned_stays(records: list[Record]) -> None:
     state, floor, condemned = ledger(), 1, False
     for record in records:
