@@ -25,6 +25,10 @@ class Holders:
         self._directory = directory
         self._lock = FileLock(os.path.join(directory, "lock"), clock)
 
+    def close(self) -> None:
+        """Give the registry's lock file back."""
+        self._lock.close()
+
     def claim(self, root: str, session: str, state: str, is_finished: Callable[[str], bool]) -> bool:
         """Hold the resolved `root` for a session; True when it did not hold it before. `is_finished(state directory)` tells of another
         holder that its session has ended.

@@ -59,7 +59,11 @@ class LedgerView:
             raise LogMissingError(
                 f"{self.name}: the ledger is missing; put it back from where it went: a missing ledger is never made anew"
             ) from error
-        self.refresh()
+        try:
+            self.refresh()
+        except CorruptError:
+            os.close(self._descriptor)
+            raise
 
     def close(self) -> None:
         """Give the file back."""

@@ -16,8 +16,8 @@ from tests.recovery.workspace.support import run_as_ordinary_user, run_with_own_
 MOUNTS = (
     r"""21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 22 21 0:5 / /proc rw - proc proc rw
-23 21 0:30 / /home rw - nfs4 server:/home rw
-24 23 8:2 / /home/local rw,nosuid - xfs /dev/sdb1 rw
+23 21 0:30 / /net rw - nfs4 server:/net rw
+24 23 8:2 / /net/local rw,nosuid - xfs /dev/sdb1 rw
 25 21 0:31 / /with\040space rw - fuse.sshfs host: rw
 26 21 0:32 / /back\134040slash rw - 9p share rw
 27 21 0:33 / /new\012line rw - virtiofs share rw
@@ -38,12 +38,12 @@ a line that is none
         ("/", "ext4"),
         ("/var/lib", "ext4"),
         ("/proc/1", "proc"),
-        ("/home", "nfs4"),
-        ("/home/me", "nfs4"),
-        ("/homestead", "ext4"),
-        ("/home/local", "xfs"),
-        ("/home/local/state", "xfs"),
-        ("/home/locality", "nfs4"),
+        ("/net", "nfs4"),
+        ("/net/me", "nfs4"),
+        ("/network", "ext4"),
+        ("/net/local", "xfs"),
+        ("/net/local/state", "xfs"),
+        ("/net/locality", "nfs4"),
         ("/with space/x", "fuse.sshfs"),
         ("/back\\040slash/x", "9p"),
         ("/new\nline/x", "virtiofs"),

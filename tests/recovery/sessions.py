@@ -265,7 +265,9 @@ class Sandbox:
 
     def ledger(self) -> LedgerState:
         """The ledger, folded."""
-        return LedgerView(str(self.ledger_path)).state
+        view = LedgerView(str(self.ledger_path))
+        view.close()
+        return view.state
 
     def witnessed(self) -> list[str]:
         """The lines that commands wrote outside the workspace."""

@@ -180,11 +180,18 @@ def test_the_ledger_is_sound_only_with_the_id_and_generation_of_the_session(tmp_
         ]
     ):
         create_ledger(str(tmp_path / str(number)), header)
-        assert open_ledger_fact(LedgerView(str(tmp_path / str(number))), state) is expected
+        assert open_ledger_fact(view(tmp_path / str(number)), state) is expected
     (tmp_path / "empty").touch()
-    assert open_ledger_fact(LedgerView(str(tmp_path / "empty")), state) is LedgerFact.DAMAGED
+    assert open_ledger_fact(view(tmp_path / "empty"), state) is LedgerFact.DAMAGED
     assert open_ledger_fact(LogMissingError(""), state) is LedgerFact.MISSING
     assert open_ledger_fact(CorruptError(""), state) is LedgerFact.DAMAGED
+
+
+def view(path: Path) -> LedgerView:
+    """A ledger, read and closed."""
+    found = LedgerView(str(path))
+    found.close()
+    return found
 
 
 def image(*names: str) -> Image:

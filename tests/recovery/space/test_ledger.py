@@ -3,7 +3,7 @@
 import os
 import select
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -36,12 +36,27 @@ ME = ProcessIdentity(1, 1, "boot", 1)
 PREPARED = Prepare("k", "command", 1, 1, 1, "digest", "mark", None, 1, "hash")
 STARTED = Start("k", ME, "")
 EXITED = Exited("k", Exit("exited", code=0), "boot")
+OPENED: list[Ledger] = []
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """No ledger that a test opened stays open."""
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
+def open_ledger(path: str | Path) -> Ledger:
+    """A ledger of this process, closed after the test."""
+    OPENED.append(Ledger(str(path), SystemClock()))
+    return OPENED[-1]
 
 
 def make_ledger(directory: Path, *records: Record) -> Ledger:
     path = str(directory / "ledger")
     create_ledger(path, Header(1, "id", 1))
-    made = Ledger(path, SystemClock())
+    made = open_ledger(path)
     for record in (Advance(1, "log", 1, "hash", {}, []), *records):
         with made.transaction() as transaction:
             transaction.append(record)
@@ -58,7 +73,7 @@ def view(path: str | Path) -> LedgerState:
 def copy_of(made: Ledger, directory: Path, data: bytes) -> Ledger:
     path = directory / "copy"
     path.write_bytes(data)
-    return Ledger(str(path), SystemClock())
+    return open_ledger(path)
 
 
 @pytest.mark.parametrize("last", [PREPARED, STARTED, EXITED, Collect(1, 1, 2, "hash")], ids=lambda record: type(record).__name__)
@@ -80,7 +95,7 @@ def test_case_22_a_ledger_cut_at_every_byte_of_its_last_record_is_sealed_and_rea
         if attempt is not None:
             assert (attempt.start is not None, attempt.exit) == (STARTED in before, None)
             assert attempt.torn == (length > whole and last == STARTED), "a torn record is unknown, never: not started"
-        cut.close()
+        OPENED.pop().close()
         os.unlink(cut.path)
 
 
@@ -236,6 +251,7 @@ def test_rule_L4_the_holder_of_the_lock_is_named(tmp_path: Path) -> None:
         os.waitpid(pid, 0)
     with lock.held():
         pass
+    lock.close()
 
 
 class KillAt:
