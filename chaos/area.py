@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SHARED_MEMORY = Path("/dev/shm")
+PREFIX = "chaos-"
 NEEDED_BYTES = 256 << 20
 """Far above what the trials of a few jobs hold at a time; containers often give /dev/shm 64 MiB only."""
 
@@ -15,12 +16,21 @@ NEEDED_BYTES = 256 << 20
 @contextlib.contextmanager
 def open_area(memory: Path = SHARED_MEMORY, mounts: Path = Path("/proc/mounts")) -> Iterator[Path]:
     """An empty directory, on `memory` when `mounts` calls it a tmpfs with room that can be written, else where temporary files go."""
-    parent = memory if _is_roomy_tmpfs(memory, mounts) else None
-    area = Path(tempfile.mkdtemp(prefix="chaos-", dir=parent))
+    parent = memory if _is_roomy_tmpfs(memory, mounts) else Path(tempfile.gettempdir())
+    _sweep(parent)
+    area = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
     try:
         yield area
     finally:
         remove_tree(area)
+
+
+def _sweep(parent: Path) -> None:
+    """Remove areas of this user whose campaign was killed: its pid stands in the name and is nobody's now."""
+    for area in parent.glob(f"{PREFIX}*-*"):
+        pid = area.name.removeprefix(PREFIX).partition("-")[0]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and area.is_dir() and area.stat().st_uid == os.geteuid():
+            remove_tree(area)
 
 
 def remove_tree(directory: Path) -> None:

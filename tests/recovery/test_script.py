@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventlog.errors import MisuseError
@@ -103,11 +103,13 @@ calls: st.SearchStrategy[Call] = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(calls)
 def test_a_call_survives_the_way_to_json_and_back(call: Call) -> None:
     assert call_from_json(call_to_json(call), "call") == call
 
 
+@settings(deadline=None)
 @given(st.binary())
 def test_bytes_survive_the_way_to_json_and_back(data: bytes) -> None:
     assert decode_bytes(encode_bytes(data), "x") == data

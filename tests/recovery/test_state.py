@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventlog import events
@@ -64,6 +64,7 @@ def draw_call(draw: st.DrawFn, history: History) -> None:
         history.settle("finished")
 
 
+@settings(deadline=None)
 @given(legal_histories())
 def test_every_legal_history_folds(history: History) -> None:
     """Total, and every prefix too (a crash may fall between any two commits); at most one call and one obligation are open."""

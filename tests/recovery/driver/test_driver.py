@@ -94,9 +94,9 @@ def test_a_fenced_driver_that_waits_for_a_command_exits_75(sandbox: Sandbox) -> 
     assert old.end() == 75, old.err
     assert "epoch 1 is below the floor 2" in old.sentence()
     assert not old.lines
+    wait_until(lambda: sandbox.labels() == ["reattach"], "the decision to reattach")
     sandbox.open_gate()
     assert new.end() == 0, new.err
-    assert sandbox.labels() == ["reattach"]
     assert len(sandbox.witnessed()) == 1
 
 

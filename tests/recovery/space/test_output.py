@@ -1,6 +1,6 @@
 """Kept output: the head and the tail, whatever the pieces; case 35."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.space.output import HEAD_BYTES, TAIL_BYTES, OutputKeeper
@@ -13,12 +13,14 @@ def keep(*pieces: bytes) -> OutputKeeper:
     return keeper
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=50)))
 def test_case_35_short_output_is_kept_whole_across_pieces(pieces: list[bytes]) -> None:
     kept = keep(*pieces).kept()
     assert (kept.data, kept.total, kept.is_cut) == (b"".join(pieces), len(b"".join(pieces)), False)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 3 * (HEAD_BYTES + TAIL_BYTES)), st.integers(1, 1 << 20))
 def test_case_35_long_output_keeps_head_and_tail_and_says_what_is_missing(size: int, piece: int) -> None:
     data = bytes(range(256)) * (size // 256) + bytes(size % 256)

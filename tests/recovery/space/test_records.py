@@ -1,7 +1,7 @@
 """The fold of the ledger: what stands once stays, and what no sound ledger holds is damage."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventlog.errors import CorruptError
@@ -103,6 +103,7 @@ def test_rule_C5_failed_scans_are_counted_per_call() -> None:
     assert ledger(ScanFailed(1, 1, "x"), ScanFailed(2, 1, "x"), ScanFailed(1, 2, "y")).scan_failures == {1: 2, 2: 1}
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.sampled_from(
