@@ -11,7 +11,8 @@ import typer
 
 from eventlog import console, events
 from eventlog.errors import BusyError, CorruptError, CrashworthyError
-from eventlog.reader import Reader, StoredEvent
+from eventlog.reader import StoredEvent
+from eventlog.reading import open_anywhere
 from eventlog.show import show_text
 from eventlog.values import StreamId
 from eventlog.verify import verify as verify_log
@@ -32,17 +33,18 @@ def log_path(given: Path) -> str:
 @app.command()
 def show(log: LogArgument, as_json: JsonOption = False) -> None:
     """Print every event of every session: seq, epoch, kind, and what happened."""
-    reader = Reader.open(log_path(log))
-    for row in reader.streams():
-        for stored in reader.events(row.id):
-            print(json.dumps(_event_json(row.id, stored)) if as_json else _event_line(row.id, stored))
+    with open_anywhere(log_path(log)) as reader:
+        for row in reader.streams():
+            for stored in reader.events(row.id):
+                print(json.dumps(_event_json(row.id, stored)) if as_json else _event_line(row.id, stored))
 
 
 @app.command()
 def verify(log: LogArgument, as_json: JsonOption = False) -> int:
     """Check chain, cache rows, image roots and blobs. Exit 1 when anything is damaged."""
     path = log_path(log)
-    found = verify_log(Reader.open(path))
+    with open_anywhere(path) as reader:
+        found = verify_log(reader)
     if as_json:
         print(json.dumps({"log": path, **msgspec.to_builtins(found)}))
     else:

@@ -1,6 +1,7 @@
 """I12: recovery itself is killed, at every step of a restore, and driven again; and what others change outside calls is kept."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,24 @@ def test_rule_R1_no_outside_change_and_no_adoption_while_an_obligation_is_open(s
     place = next(sandbox.base.glob(".crashworthy-*/quarantine"))
     assert [path.read_text() for path in place.rglob("meanwhile")] == ["others"]
     assert "meanwhile" not in read_contents(sandbox.root)
+
+
+def test_case_10_a_restore_that_cannot_be_done_is_named_and_stays_open(sandbox: Sandbox) -> None:
+    """R5: an immutable file in the way: exit 1 by its name (trying again can help), the obligation stays open; mended, it is completed."""
+    driver = sandbox.start("run", sandbox.session(bash("echo x > stuck")), epoch=1, wait=("shim.1@1:ended:1",))
+    sandbox.steps.kill("shim.1@1:ended:1", driver)
+    stuck = sandbox.root / "stuck"
+    if driver.end() == 1 and subprocess.run(["chattr", "+i", stuck], capture_output=True, check=False).returncode != 0:
+        pytest.skip("files cannot be made immutable here")
+    try:
+        for _ in range(2):
+            refused = sandbox.drive(expect=1)
+            assert "the restore stopped at stuck (Displace): Operation not permitted" in refused.sentence()
+        assert (sandbox.labels(), sandbox.settled()) == (["restore_and_interrupt"], [])
+    finally:
+        subprocess.run(["chattr", "-i", stuck], check=False)
+    sandbox.drive(expect=78)
+    assert (sandbox.settled(), read_contents(sandbox.root)) == ([(1, 1, "interrupted", "restore_and_interrupt")], {})
 
 
 def test_decision_rerun_restored_when_the_driver_dies_between_restore_and_rerun(sandbox: Sandbox) -> None:

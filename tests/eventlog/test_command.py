@@ -215,3 +215,18 @@ def test_a_log_that_cannot_be_read_is_said_in_one_sentence(log: str, make: Calla
     assert b"Traceback" not in done.stderr
     if os.geteuid() != 0 or os.path.getsize(log) == 20_000:
         assert done.returncode in (1, 2)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a read-only mount needs root")
+@pytest.mark.parametrize("command", ["show", "verify"])
+def test_a_log_on_a_read_only_mount_is_read_without_its_shm_file(log: str, command: str) -> None:
+    expected = run(command, log)
+    directory = os.path.dirname(log)
+    os.unlink(log + "-shm")
+    script = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"'
+    arguments = ["unshare", "-m", "bash", "-c", script, "bash", directory, sys.executable, "-m", "eventlog", command, log]
+    found = subprocess.run(arguments, capture_output=True, check=False)
+    if b"unshare" in found.stderr or b"mount:" in found.stderr:
+        pytest.skip(f"mounting is not allowed here: {found.stderr.decode()}")
+    assert (found.returncode, found.stdout, found.stderr) == (0, expected.stdout, b"")
+    assert sorted(os.listdir(directory)) == ["log.sqlite", "log.sqlite-wal"]

@@ -312,13 +312,13 @@ def run_mounted(sandbox: Sandbox, command: list[str]) -> subprocess.CompletedPro
 def test_a_network_file_system_is_told_by_its_longest_mount_point() -> None:
     """Pure: the text of /proc/self/mountinfo decides, with its escapes, and a path that only begins alike is not inside."""
     table = "\n".join(
-        [DISK, NFS, r"40 25 0:50 / /home/me/my\040cloud rw - fuse.sshfs host: rw", "41 36 0:51 / /mnt/shared/local rw - xfs /dev/vdb rw"]
+        [DISK, NFS, r"40 25 0:50 / /people/me/my\040cloud rw - fuse.sshfs host: rw", "41 36 0:51 / /mnt/shared/local rw - xfs /dev/vdb rw"]
     )
     assert filesystem_of("/mnt/shared/team/state", table) == "nfs4"
     assert filesystem_of("/mnt/shared", table) == "nfs4"
     assert filesystem_of("/mnt/shared2/state", table) == "ext4"
     assert filesystem_of("/mnt/shared/local/state", table) == "xfs"
-    assert filesystem_of("/home/me/my cloud/state", table) == "fuse.sshfs"
+    assert filesystem_of("/people/me/my cloud/state", table) == "fuse.sshfs"
     assert [kind for kind in ("nfs4", "fuse.sshfs", "fuse", "cifs", "9p", "ext4", "tmpfs", "xfs", "btrfs") if is_refused(kind)] == [
         "nfs4", "fuse.sshfs", "fuse", "cifs", "9p",
     ]  # fmt: skip
