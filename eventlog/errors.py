@@ -36,6 +36,12 @@ class LogMissingError(CrashworthyError):
     """A log that should exist does not (L9). Never answered with a new log."""
 
 
+class HeadMovedError(CrashworthyError):
+    """Somebody appended since the caller read the stream; nothing was written. Read again and decide again."""
+
+    exit_code = 1
+
+
 class BusyError(CrashworthyError):
     """A lock was not to be had within its bound. Neither fenced nor corrupt (L7)."""
 

@@ -1,7 +1,7 @@
 """Opening a log to look at it, wherever it lies: a log in a directory that cannot be written is read as a copy of its two files.
 
-SQLite needs its `-shm` beside a WAL, also to read. The copy is taken by a process without a log handle (L6), database first: what the WAL then holds
-beyond it is replayed, and the copy is removed at the end.
+SQLite needs its `-shm` beside a WAL, also to read. The copy is taken by a process without a log handle (L6), database first: what
+the WAL then holds beyond it is replayed, and the copy is removed at the end.
 """
 
 import contextlib
@@ -40,5 +40,5 @@ def _copy(path: str, directory: str) -> str:
             if os.path.exists(name):
                 shutil.copyfile(name, os.path.join(directory, os.path.basename(name)))
     except OSError as error:
-        raise MisuseError(f"{show_text(path)}: cannot be copied for reading: {error.strerror}; check that its files are readable") from error
+        raise MisuseError(f"{show_text(path)}: cannot be copied for reading: {error.strerror}; check that they are readable") from error
     return os.path.join(directory, os.path.basename(path))

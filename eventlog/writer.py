@@ -18,6 +18,7 @@ from eventlog import codec, connection, durable, events, steps
 from eventlog.errors import (
     CorruptError,
     EpochTakenError,
+    HeadMovedError,
     InternalError,
     LogMissingError,
     MisuseError,
@@ -91,13 +92,14 @@ class Writer:
     def close(self) -> None:
         self._handle.close()
 
-    def raise_floor(self, stream: StreamId, epoch: Epoch, started: events.DriverStarted) -> Appended:
-        """Make `epoch` the floor; the driver's first write (L2).
+    def raise_floor(self, stream: StreamId, epoch: Epoch, started: events.DriverStarted, after: Seq | None = None) -> Appended:
+        """Make `epoch` the floor; the driver's first write (L2). With `after`, only while that is still the head.
 
-        Raises StaleEpochError when a newer epoch holds the floor, EpochTakenError when another identity holds this one (L1).
+        Raises StaleEpochError when a newer epoch holds the floor, EpochTakenError when another identity holds this one (L1),
+        HeadMovedError when the head is not `after`.
         """
         prepared = self._prepare([Record(started)])
-        return self._transact(stream, prepared, (), "floor", lambda row: self._check_raise(row, epoch, started))[0]
+        return self._transact(stream, prepared, (), "floor", lambda row: self._check_raise(row, epoch, after))[0]
 
     def append(
         self, stream: StreamId, epoch: Epoch, records: Sequence[Record], blobs: Iterable[codec.Blob], purpose: str
@@ -160,13 +162,15 @@ class Writer:
         self._commit(purpose, tuple(item.id for item in prepared))
         return appended
 
-    def _check_raise(self, row: StreamRow, epoch: Epoch, started: events.DriverStarted) -> Epoch:
+    def _check_raise(self, row: StreamRow, epoch: Epoch, after: Seq | None) -> Epoch:
         if epoch < row.floor:
             raise StaleEpochError(f"{self.name}: session {row.id}: epoch {epoch} is below the floor {row.floor}; a newer driver has it")
         if epoch == row.floor:
             raise EpochTakenError(
                 f"{self.name}: session {row.id}: epoch {epoch} is held by another driver; start again under epoch {row.floor + 1}"
             )
+        if after is not None and row.head_seq != after:
+            raise HeadMovedError(f"{self.name}: session {row.id}: the head moved from {after} to {row.head_seq}; read it again")
         return epoch
 
     def _check_floor(self, row: StreamRow, epoch: Epoch) -> Epoch:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from eventlog import codec, events
-from eventlog.errors import MisuseError
+from eventlog.errors import HeadMovedError, MisuseError
 from eventlog.reader import Reader, StoredEvent
 from eventlog.show import show_text
 from eventlog.values import Epoch, Seq, StreamId
@@ -47,10 +47,20 @@ class Journal:
     def log_id(self) -> str:
         return self._writer.log_id
 
-    def raise_floor(self, started: events.DriverStarted) -> None:
-        """The driver's first write (T1). Raises StaleEpochError, EpochTakenError."""
-        appended = self._writer.raise_floor(self.stream, self.epoch, started)
-        self._fold(appended, Record(started))
+    def raise_floor(self, started: events.DriverStarted) -> bool:
+        """The driver's first write (T1); False, and nothing written, when the session has finished meanwhile: nothing follows its end.
+
+        Raises StaleEpochError, EpochTakenError.
+        """
+        while not self.state.is_finished:
+            try:
+                appended = self._writer.raise_floor(self.stream, self.epoch, started, Seq(self.state.head_seq))
+            except HeadMovedError:
+                self.state, self.hashes = read_state(self._writer.reader, self.stream)
+                continue
+            self._fold(appended, Record(started))
+            return True
+        return False
 
     def append(self, records: Sequence[Record], blobs: Iterable[codec.Blob], purpose: str) -> list[Appended]:
         """One fenced commit."""

@@ -145,6 +145,14 @@ def _remove_leftovers(state: str) -> None:
                 durable.unlink(os.path.join(state, name), "log.leftover")
 
 
+def remove_second_names(state: str) -> None:
+    """A driver killed between giving the log its name and taking the temporary one away left both: the same file twice."""
+    for name in os.listdir(state):
+        path = os.path.join(state, name)
+        if name.startswith(LOG_NAME + ".new-") and os.path.samefile(path, log_path(state)):
+            durable.unlink(path, "log.leftover")
+
+
 def _check_same(session: Session) -> None:
     reader = Reader.open(log_path(session.state))
     try:

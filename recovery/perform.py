@@ -13,10 +13,10 @@ from recovery import calls
 from recovery.capture import capture_outside, check_root, count_scan_failure, describe_outside_deletion
 from recovery.context import Context
 from recovery.decision import decide
-from recovery.facts import LedgerFact, RootFact
+from recovery.facts import BootFact, DifferenceFact, LedgerFact, RootFact
 from recovery.gather import Evidence, gather, observe_root
 from recovery.labels import NOT_ACTED_ON, Label
-from recovery.restore import complete_restore, forget_contents, open_obligation
+from recovery.restore import complete_restore, forget_contents, open_obligation, sync_workspace
 from recovery.space.ledger import append_fenced
 from recovery.space.protocol import PrepareSide
 from recovery.space.records import Prepare
@@ -32,11 +32,22 @@ def recover(context: Context) -> None:
         label = decide(evidence.facts)
         steps.reach("decided")
         if label is Label.SETTLED:
+            _note_synced(context, evidence)
             return
         _act(context, label, evidence, side)
         if label is Label.RECORD_OUTSIDE:
             # What changes again is met by the scan before the next call or the end: a workspace that never rests must not hold us here.
             return
+
+
+def _note_synced(context: Context, evidence: Evidence) -> None:
+    """After a restart of the machine: the head image was found whole, so it is made known synced. Otherwise a later change by a
+    person would pass for a lost write (D5)."""
+    facts = evidence.facts
+    if facts.boot is BootFact.OTHER and facts.difference is DifferenceFact.EQUAL and not facts.is_restored:
+        sync_workspace(context.root, "synced")
+        synced = events.Synced(context.clock.now_ms(), context.journal.state.root, context.host.boot_id())
+        context.journal.append([Record(synced)], (), "synced")
 
 
 def _gather(context: Context) -> Evidence:

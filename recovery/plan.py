@@ -16,6 +16,7 @@ from recovery.opening import log_path, space_paths
 from recovery.script import decode_bytes
 from recovery.space.identity import is_alive
 from recovery.space.ledger import LedgerView
+from recovery.space.records import Sealed, fold_record
 from recovery.state import SessionState
 from recovery.takeover import choose_fates
 from recovery.words import WORDS
@@ -72,6 +73,8 @@ def _view_ledger(path: str) -> LedgerView | LogMissingError | CorruptError:
 
 def _pretend_fates(ledger: LedgerView, state: SessionState, host: Host) -> None:
     """In memory only: the fates a takeover would give now."""
+    if ledger.has_torn_end:
+        fold_record(ledger.state, Sealed(0, ""), ledger.name)
     alive = {key for key, attempt in ledger.state.attempts.items() if attempt.start is not None and is_alive(attempt.start.identity, host)}
     for key, fate in choose_fates(ledger.state, state, alive).items():
         ledger.state.attempts[key].fate = fate

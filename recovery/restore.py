@@ -98,11 +98,7 @@ def _check_equal(context: Context, target: Image, obligation: Obligation) -> Non
 def _closing_records(context: Context, obligation: Obligation, side: str, name: str, restored: int) -> list[Record]:
     found = list_quarantine(side, name)
     now = context.clock.now_ms()
-    root = os.open(context.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        durable.sync_filesystem(root, "restored")
-    finally:
-        os.close(root)
+    sync_workspace(context.root, "restored")
     return [
         Record(events.Quarantined(now, obligation.seq, name, [encode_bytes(path) for path in found])),
         Record(
@@ -112,6 +108,15 @@ def _closing_records(context: Context, obligation: Obligation, side: str, name: 
         ),
         Record(events.Synced(now, obligation.target_root, context.host.boot_id())),
     ]
+
+
+def sync_workspace(root: str, step: str) -> None:
+    """syncfs on the workspace's file system, checked: before anything says that an image is on disk."""
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        durable.sync_filesystem(descriptor, step)
+    finally:
+        os.close(descriptor)
 
 
 def forget_contents(context: Context) -> None:

@@ -6,7 +6,6 @@ file; raise the log's floor (T1); ledger fates (T2); kill (T3); gather, decide, 
 """
 
 import contextlib
-import json
 import os
 import socket
 import sys
@@ -28,20 +27,22 @@ from recovery.capture import capture_outside, check_root
 from recovery.context import Context
 from recovery.decision import decide
 from recovery.driver.heartbeat import Heartbeat
+from recovery.driver.identity_files import forget_dead, highest_intended, leave_identity
 from recovery.facts import LedgerFact
 from recovery.gather import gather, open_ledger_fact
 from recovery.journal import Journal, only_stream, read_state
 from recovery.opening import (
-    IDENTITY_DIRECTORY,
     check_log_exists,
     check_places,
     ensure_ledger,
     is_finished,
     log_path,
     open_session,
+    remove_second_names,
     space_paths,
 )
 from recovery.perform import describe_refusal, recover
+from recovery.restore import sync_workspace
 from recovery.script import OnInterrupted, Session, call_from_json, decode_bytes
 from recovery.settings import Settings
 from recovery.space.holders import Holders
@@ -116,16 +117,23 @@ def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socke
             raise
     check_log_exists(order.state)
     check_writable_place(order.state, allow_network=settings.allow_network)
+    remove_second_names(order.state)
     state = _read(order.state, StreamId(name))
     if state.is_finished:
         holders.release(root, name, state_directory)
-        _tell(f"session {name} has finished; `eventlog show {show_text(order.state)}` prints its history")
-        return 0
+        return _say_finished(order.state, name, None)
     ensure_ledger(state, space_paths(order.state))
     code = _drive_epoch(order, settings, ports, spawner, setting, root, state)
     if code == 0:
         holders.release(root, name, state_directory)
     return code
+
+
+def _say_finished(state: str, name: str, identity_file: str | None) -> int:
+    if identity_file is not None:
+        durable.unlink(identity_file, "identity")
+    _tell(f"session {name} has finished; `eventlog show {show_text(state)}` prints its history")
+    return 0
 
 
 def _find_session(order: Order) -> tuple[str, str]:
@@ -154,12 +162,16 @@ def _drive_epoch(
     identity = identify_self(ports.host)
     nonce = ports.ids.new_id().hex()
     driver = events.DriverIdentity(nonce, identity.pid, identity.start_ticks, identity.boot_id, identity.pid_namespace)
-    identity_file = _leave_identity(order.state, driver, epoch)
+    identity_file = leave_identity(order.state, driver, epoch)
     journal = Journal(Writer.open(log_path(order.state), ports.ids), StreamId(state.opened.name), Epoch(epoch))
     try:
         opened = journal.state.opened
-        journal.raise_floor(events.DriverStarted(ports.clock.now_ms(), driver, opened.ledger_id, opened.generation, setting.kind))
+        if not journal.raise_floor(
+            events.DriverStarted(ports.clock.now_ms(), driver, opened.ledger_id, opened.generation, setting.kind)
+        ):
+            return _say_finished(order.state, journal.stream, identity_file)
         steps.reach("floor.raised")
+        forget_dead(order.state, epoch, ports.host)
         sound = _check_ledger(ledger, journal, root, ports, order.accept_outside)
         take_over(sound, journal.state, journal.log_id, epoch, paths, ports.clock, ports.host)
         space = LocalSpace(spawner, paths, sound, setting, epoch, ports.clock, ports.host, journal.check_fence)
@@ -214,11 +226,7 @@ def _finish(context: Context) -> int:
             observed = events.WorkspaceObserved(now, found.root, found.untracked)
             context.journal.append([Record(observed, found.changes)], found.blobs, "observed")
             continue
-        descriptor = os.open(context.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            durable.sync_filesystem(descriptor, "finish")
-        finally:
-            os.close(descriptor)
+        sync_workspace(context.root, "finish")
         synced = events.Synced(now, found.root, context.host.boot_id())
         context.journal.append([Record(synced), Record(events.SessionFinished(now, found.root))], (), "finish")
         context.tell(f"session {context.journal.stream} finished: image {found.root}")
@@ -246,29 +254,7 @@ def _check_ledger(ledger: Ledger | LogMissingError | CorruptError, journal: Jour
 def _next_epoch(state: str, session: SessionState, ledger: Ledger | LogMissingError | CorruptError) -> int:
     """L1: one above everything that was ever used or intended."""
     ledger_floor = ledger.state.floor if isinstance(ledger, Ledger) else 0
-    return max(session.floor, ledger_floor, _intended(state)) + 1
-
-
-def _intended(state: str) -> int:
-    directory = os.path.join(state, IDENTITY_DIRECTORY)
-    highest = 0
-    for name in os.listdir(directory) if os.path.isdir(directory) else []:
-        if name.endswith(".json"):
-            with contextlib.suppress(FileNotFoundError), open(os.path.join(directory, name), encoding="utf-8") as file:
-                highest = max(highest, int(json.load(file)["epoch"]))
-    return highest
-
-
-def _leave_identity(state: str, driver: events.DriverIdentity, epoch: int) -> str:
-    """L4: before its first lock, every process that will write leaves word of who it is and what epoch it means to have."""
-    directory = os.path.join(state, IDENTITY_DIRECTORY)
-    os.makedirs(directory, mode=0o700, exist_ok=True)
-    body = {"nonce": driver.nonce, "pid": driver.pid, "start_ticks": driver.start_ticks, "boot_id": driver.boot_id}
-    path = os.path.join(directory, f"{driver.nonce}.json")
-    durable.publish(
-        path, json.dumps({**body, "pid_namespace": driver.pid_namespace, "epoch": epoch, "purpose": "drive"}).encode(), "identity"
-    )
-    return path
+    return max(session.floor, ledger_floor, highest_intended(state)) + 1
 
 
 def _progress(journal: Journal) -> Callable[[], int]:

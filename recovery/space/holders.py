@@ -23,7 +23,7 @@ class Holders:
     def __init__(self, directory: str, clock: Clock) -> None:
         os.makedirs(directory, mode=0o700, exist_ok=True)
         self._directory = directory
-        self._lock = FileLock(os.path.join(directory, "lock"), clock)
+        self._lock = FileLock(os.path.join(directory, "lock"), clock, "registry of holders")
 
     def close(self) -> None:
         """Give the registry's lock file back."""

@@ -80,6 +80,11 @@ class LedgerView:
             data = data[length + 1 :]
             self._offset += length + 1
 
+    @property
+    def has_torn_end(self) -> bool:
+        """True when bytes of a record that was cut off follow the last whole one: the next writer will seal them."""
+        return os.fstat(self._descriptor).st_size > self._offset
+
     def _read_line(self, line: bytes) -> None:
         digits, _, body = line.partition(b" ")
         where = f"{self.name}: line {self._line + 1}"

@@ -22,8 +22,9 @@ LONGEST_PAUSE_SECS = 0.02
 class FileLock:
     """An exclusive lock between processes, with a bounded wait."""
 
-    def __init__(self, path: str, clock: Clock, seconds: float = 10.0) -> None:
+    def __init__(self, path: str, clock: Clock, what: str = "ledger", seconds: float = 10.0) -> None:
         self._path = path
+        self._what = what
         self._clock = clock
         self._seconds = seconds
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -53,7 +54,7 @@ class FileLock:
                     raise
             if self._clock.monotonic() >= deadline:
                 raise BusyError(
-                    f"{show_text(self._path)}: the ledger is locked ({self._holder()}) for more than {self._seconds:g} s; "
+                    f"{show_text(self._path)}: the {self._what} is locked ({self._holder()}) for more than {self._seconds:g} s; "
                     "end that process and drive again"
                 )
             self._clock.pause(pause)

@@ -25,6 +25,8 @@ from recovery.space.protocol import Begin, Failed, Forked, Stale, StartShim, Sta
 from recovery.space.records import Register
 from recovery.workspace import worker
 
+TROUBLE_FILE = "trouble"  # what spawner, shims and file worker have to say when they end in an error, in the space's directory
+
 
 def fork_spawner(clock: Clock, host: Host) -> socket.socket:
     """Fork the spawner; the driver's end of its socket. Called before the process has threads or opens a log."""
@@ -32,6 +34,12 @@ def fork_spawner(clock: Clock, host: Host) -> socket.socket:
     if fork_process(lambda: _serve_forked(ours, theirs, clock, host)):
         theirs.close()
     return ours
+
+
+def _redirect(number: int, path: str, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    os.dup2(descriptor, number)
+    os.close(descriptor)
 
 
 def fork_process(body: Callable[[], None]) -> int:
@@ -61,6 +69,9 @@ def fork_process(body: Callable[[], None]) -> int:
 def _serve_forked(ours: socket.socket, theirs: socket.socket, clock: Clock, host: Host) -> None:
     ours.close()
     os.setsid()
+    # Whoever reads the driver's output to its end must not wait for processes that outlive the driver.
+    _redirect(0, "/dev/null", os.O_RDONLY)
+    _redirect(1, "/dev/null", os.O_WRONLY)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     begin = protocol.receive(theirs)
     if isinstance(begin, Begin):
@@ -73,6 +84,7 @@ class _Spawner:
         self._begin = begin
         self._clock = clock
         self._host = host
+        _redirect(2, os.path.join(begin.directory, TROUBLE_FILE), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         name_process("spawner")
         steps.enter("spawner", begin.epoch)
         join_mark(begin.mark)

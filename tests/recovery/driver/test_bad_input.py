@@ -1,5 +1,6 @@
 """Every bad input of issue 2: one sentence that names the thing and the next step, the right exit code, nothing modified."""
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -156,7 +157,8 @@ def damage_header(sandbox: Sandbox) -> None:
 
 def lower_floor(sandbox: Sandbox) -> None:
     """A flipped bit that lowers the fence in silence (L3)."""
-    with sqlite3.connect(sandbox.log) as database:
+    # Closed here and now: a connection that is collected later removes the side files under the test.
+    with contextlib.closing(sqlite3.connect(sandbox.log)) as database, database:
         for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             database.execute(f"DROP TRIGGER {name}")
         database.execute("UPDATE stream SET floor = 0")

@@ -238,7 +238,7 @@ def test_rule_L4_the_holder_of_the_lock_is_named(tmp_path: Path) -> None:
     made = make_ledger(tmp_path)
     pid = hold(made.path, lambda: None)
     clock = FakeClock()
-    lock = FileLock(made.path + ".lock", clock, 10.0)
+    lock = FileLock(made.path + ".lock", clock, seconds=10.0)
     try:
         with (
             pytest.raises(BusyError, match=rf"the ledger is locked \(held by pid {pid}\) for more than 10 s; end that process"),
