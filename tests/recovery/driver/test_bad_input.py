@@ -143,7 +143,7 @@ def test_rule_S1_a_finished_session_holds_nothing(sandbox: Sandbox) -> None:
 
 
 def damage_page(sandbox: Sandbox) -> None:
-    with sqlite3.connect(sandbox.log) as database:
+    with contextlib.closing(sqlite3.connect(sandbox.log)) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     data = bytearray(sandbox.log.read_bytes())
     at = data.index(b"kill -9 $PPID")
