@@ -3,9 +3,11 @@
 import os
 import secrets
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import msgspec
@@ -134,8 +136,14 @@ def _print(*lines: str) -> None:
         print(line, flush=True)
 
 
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """SIGTERM ends a campaign as Ctrl-C does: zygotes ended, the trials' area removed."""
+    raise KeyboardInterrupt
+
+
 def main() -> int:
     """Entry point of the console command; the exit code."""
+    signal.signal(signal.SIGTERM, _interrupt)
     return console.run(app)
 
 

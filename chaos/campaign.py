@@ -86,6 +86,9 @@ class Campaign:
         results += self._run_trials(chosen, by_name, {one.scenario: one.steps for one in enumerations}, limits.stop_after, deadline)
         left = len(trials) - (len(results) - len(recordings))
         reasons = _find_gaps(enumerations, results) if not left else []
+        unbegun = len(chosen) - (len(results) - len(recordings))
+        if unbegun and limits.budget_secs is not None:
+            reasons.append(f"the budget of {limits.budget_secs:g} s ended before {unbegun} trials began")
         verdict = merge_verdicts([*(one.verdict for one in results), *(Verdict.UNKNOWN for _ in reasons)])
         if not reasons and len(results) == len(recordings):
             verdict, reasons = merge_verdicts([verdict, Verdict.UNKNOWN]), ["no trial ran"]

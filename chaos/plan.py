@@ -17,7 +17,7 @@ from eventlog.errors import MisuseError
 FAULT_KINDS = ("kill", "supersede")
 FAULTS = {
     "kill": "SIGKILL at the step, from outside, in a driver forked from the zygote; the wait status must show signal 9",
-    "exec": "the same kill in a driver started as the real command: `recovery drive` in a process of its own",
+    "exec": "the same kill in a driver started as the real command: `recovery run` in a process of its own",
     "supersede": "the driver is held at the step while a successor runs to its end; then it is released and must exit 75",
 }
 UNREACHABLE_REASONS = ("lock held", "not in this scenario", "process already gone by then", "platform", "not yet")

@@ -50,7 +50,7 @@ def verify(log: LogArgument, as_json: JsonOption = False) -> int:
     else:
         for finding in found.findings:
             print(f"DAMAGE {show_text(finding.where)}: {show_text(finding.what)}")
-        state = "damaged" if found.findings else "sound"
+        state = "damaged" if found.findings else "sound up to its head (a cut tail shows only against the ledger: `recovery plan`)"
         print(f"{show_text(path)}: {state}: {found.streams} sessions, {found.events} events, {found.blobs} blobs, {found.blob_bytes} bytes")
     return 1 if found.findings else 0
 

@@ -69,6 +69,9 @@ def _open(path: str, flags: int) -> apsw.Connection:
         )
     if not os.path.isfile(path):
         raise MisuseError(f"{show_text(path)}: not a regular file; name the log.sqlite of a session")
+    if os.stat(path).st_size == 0:
+        # SQLite would take the WAL beside an empty file for a stale one and delete it: evidence, and perhaps the only good copy.
+        raise CorruptError(f"{show_text(path)}: the log is an empty file; put it back, its -wal file may hold the newest events")
     try:
         connection = apsw.Connection(name, flags=flags)
         _check_format(connection, path)

@@ -8,6 +8,7 @@ itself. A COMMIT whose answer is lost poisons the handle (L7).
 Steps: `<purpose>.commit.before` (no lock held), `.locked` (just before COMMIT), `.after`.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -311,7 +312,7 @@ def create_log(path: str, stream: StreamId, opened: Record, blobs: Iterable[code
     files are not: a log was here, and its WAL would be played into the new one (L5, L9). FullError when there is no room.
     """
     _check_no_side_files(path)
-    temporary = f"{path}.new-{ids.new_id().hex()}"
+    temporary = f"{path}.new-{os.getpid()}-{ids.new_id().hex()}"
     try:
         _build(temporary, stream, opened, blobs, ids)
     except apsw.Error as error:
@@ -324,7 +325,8 @@ def create_log(path: str, stream: StreamId, opened: Record, blobs: Iterable[code
     try:
         durable.link(temporary, path, "log.create")
     finally:
-        durable.unlink(temporary, "log.create")
+        with contextlib.suppress(FileNotFoundError):  # a driver that found the log under both names has taken this one away
+            durable.unlink(temporary, "log.create")
     durable.sync_directory(os.path.dirname(path) or ".", "log.create")
 
 

@@ -67,12 +67,12 @@ def _settings() -> Settings:
 
 
 def _override(session: Session, settings: Settings) -> Session:
-    """Environment beats file (driver contract)."""
+    """Environment beats file (driver contract). Directories from the environment are relative to the current one."""
     return dataclasses.replace(
         session,
         name=settings.name or session.name,
-        workspace=settings.workspace or session.workspace,
-        state=settings.state or session.state,
+        workspace=os.path.abspath(settings.workspace) if settings.workspace else session.workspace,
+        state=os.path.abspath(settings.state) if settings.state else session.state,
     )
 
 
@@ -81,12 +81,22 @@ def _drive(state: str, session: Session | None, settings: Settings, on_interrupt
     return drive(Order(state, session, choice, accept_outside), settings, Ports(SystemClock(), RandomIds(), LinuxHost()))
 
 
+def _open_standard_handles() -> None:
+    """0, 1 and 2 are open from here on: else the next file opened would take one of their places, and get what is said there."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open("/dev/null", os.O_RDWR)  # the lowest free number
+
+
 def _code(error: CrashworthyError) -> int:
     return error.exit_code
 
 
 def main() -> None:
     """Entry point of the console command."""
+    _open_standard_handles()
     sys.exit(console.run(app, "recovery", 78, _code))
 
 

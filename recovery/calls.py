@@ -6,6 +6,7 @@ and the image changes it caused are one commit (I2); ACK after it; ledger record
 """
 
 import json
+import os
 from typing import Any
 
 from blake3 import blake3
@@ -14,6 +15,7 @@ from eventlog import events
 from eventlog.blobs import encode_content
 from eventlog.codec import Blob, content_id
 from eventlog.errors import InternalError
+from eventlog.show import show_text
 from eventlog.writer import Record
 from recovery.capture import Capture, capture_after_call, capture_outside, list_untracked
 from recovery.context import Context
@@ -102,9 +104,7 @@ def finish_attempt(context: Context, label: str) -> None:
     match request:
         case BashCall():
             mark = context.ledger.state.attempts[key].prepared.mark
-            environment = {
-                name: value.encode("utf-8", "surrogateescape") for name, value in {**context.environment, KEY_VARIABLE: key}.items()
-            }
+            environment = [(os.fsencode(name), os.fsencode(value)) for name, value in {**context.environment, KEY_VARIABLE: key}.items()]
             arguments = [b"bash", b"-c", request.run]
             shim = context.space.start_command(key, mark, arguments, context.root, environment, request.timeout_secs)
             settle_command(context, context.space.wait_command(key, shim), label)
@@ -128,10 +128,10 @@ def settle_files(context: Context, request: WriteFile | EditFile) -> None:
     done = context.space.change_files(request)
     data = done.message.encode("utf-8", "surrogateescape")
     output = events.Output(len(data), len(data), False, content_id(data).hex())
-    _settle(context, done.exit, output, tuple(encode_content([data])), LIVE)
+    _settle(context, done.exit, output, tuple(encode_content([data])), LIVE, done.message if done.exit.code else "")
 
 
-def _settle(context: Context, exit_: events.Exit, output: events.Output, blobs: tuple[Blob, ...], label: str) -> None:
+def _settle(context: Context, exit_: events.Exit, output: events.Output, blobs: tuple[Blob, ...], label: str, why: str = "") -> None:
     call = _open_call(context)
     found = capture_after_call(context, call.number)
     settled = events.CallSettled(
@@ -139,7 +139,8 @@ def _settle(context: Context, exit_: events.Exit, output: events.Output, blobs: 
     )
     place = context.journal.append([Record(settled, found.changes)], (*found.blobs, *blobs), "outcome")[0]
     acknowledge(context, call, place.seq, found.root)
-    context.tell(f"call {call.number} {call.tool}: {describe_exit(exit_)}, {len(found.changes)} paths changed")
+    reason = f" ({show_text(why)})" if why else ""
+    context.tell(f"call {call.number} {call.tool}: {describe_exit(exit_)}{reason}, {len(found.changes)} paths changed")
     collect(context, call.number)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from eventlog import events
 from eventlog.blobs import encode_content
 from eventlog.codec import Blob
-from eventlog.errors import NeedsPersonError, ScanError
+from eventlog.errors import InternalError, NeedsPersonError, ScanError
 from eventlog.image import Change, Image, diff, is_identity_change, root_hash
 from eventlog.values import ContentId
 from recovery.context import Context
@@ -20,7 +20,7 @@ from recovery.space.ledger import append_fenced
 from recovery.space.records import ScanFailed
 from recovery.workspace.content import read_verified
 from recovery.workspace.scan import RootMissing, scan
-from recovery.workspace.side import RESERVED_NAME, RootIdentity, is_same_root, read_root_identity
+from recovery.workspace.side import RESERVED_NAME, RootIdentity, is_same_root, read_root_identity, recorded_root
 from recovery.workspace.values import Scan, Untracked
 
 TRIES = 3
@@ -72,7 +72,7 @@ def capture(context: Context) -> Capture:
                 raise
             continue
         return Capture(found, root_hash(found.image).hex(), changes, blobs)
-    raise ScanError("unreachable: the loop above returns or raises")
+    raise InternalError("the loop above returns or raises")
 
 
 def count_removed(before: Image, after: Image, changes: tuple[Change, ...]) -> tuple[int, bool]:
@@ -84,6 +84,7 @@ def count_removed(before: Image, after: Image, changes: tuple[Change, ...]) -> t
 
 def capture_outside(context: Context) -> Capture:
     """`capture` outside any call. Raises NeedsPersonError for a mass deletion nobody accepted: it is not recorded (C4)."""
+    check_root(context)
     found = capture(context)
     removed, is_mass = count_removed(context.journal.state.image, found.scan.image, found.changes)
     if is_mass and found.root != context.accept_outside:
@@ -139,8 +140,7 @@ def check_root(context: Context) -> None:
 
 def recorded_identity(opened: events.SessionOpened) -> RootIdentity:
     """The root identity that the session began with."""
-    identity = opened.root_identity
-    return RootIdentity(identity.id, identity.inode, identity.birth_ns, identity.filesystem)
+    return recorded_root(opened.root_identity)
 
 
 def _new_blobs(context: Context, changes: tuple[Change, ...]) -> Iterator[Blob]:

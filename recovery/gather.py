@@ -3,14 +3,16 @@
 import os
 from dataclasses import dataclass
 
-from eventlog.errors import CorruptError, LogMissingError
+from eventlog.errors import CorruptError, LogMissingError, ScanError
 from eventlog.image import diff, is_identity_change, root_hash
 from eventlog.ports import Host
+from eventlog.show import show_text
 from recovery.capture import count_removed, look, recorded_identity
 from recovery.facts import AttemptFact, BootFact, CallFact, DifferenceFact, Facts, LedgerFact, LogFact, PolicyFact, RootFact
 from recovery.space.ledger import LedgerView
 from recovery.space.records import Attempt, LedgerState
 from recovery.state import CallState, SessionState
+from recovery.takeover import is_abreast
 from recovery.workspace.side import is_same_root, read_root_identity
 from recovery.workspace.values import Scan
 
@@ -69,6 +71,8 @@ def observe_root(root: str, state: SessionState) -> RootFact:
         names = os.listdir(root)
     except (FileNotFoundError, NotADirectoryError):
         return RootFact.MISSING
+    except OSError as error:
+        raise ScanError(f"cannot read the workspace {show_text(root)}: {error.strerror}; make it readable and drive again") from error
     if is_same_root(recorded_identity(state.opened), found):
         return RootFact.PRESENT
     return RootFact.OTHER if names else RootFact.EMPTY_OTHER
@@ -127,8 +131,7 @@ def _log_fact(state: SessionState, hashes: list[str], ledger: LedgerState | None
     """D2: the ledger remembers the newest log event it has seen; that event must stand in the log."""
     if ledger is None or ledger.log_seq == 0:
         return LogFact.ABREAST
-    stands = ledger.log_seq <= len(hashes) and hashes[ledger.log_seq - 1] == ledger.log_hash
-    if stands and ledger.highest_call <= len(state.calls):
+    if is_abreast(ledger, hashes) and ledger.highest_call <= len(state.calls):
         return LogFact.ABREAST
     missing = [attempt for attempt in ledger.attempts.values() if (attempt.prepared.call or 0) > len(state.calls)]
     one_clean = (

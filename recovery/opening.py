@@ -65,11 +65,12 @@ def check_log_exists(state: str) -> None:
     if os.path.exists(log_path(state)):
         return
     if should_exist(state):
-        raise _log_missing(state)
+        raise log_missing(state)
     raise MisuseError(f"{show_text(state)} is not the state directory of a session; start one with `recovery run SESSION.toml`")
 
 
-def _log_missing(state: str) -> LogMissingError:
+def log_missing(state: str) -> LogMissingError:
+    """The error for a log that should exist (L9)."""
     name = show_text(log_path(state))
     return LogMissingError(f"{name}: the log is missing, though its session has run; put it back: a missing log is never made anew")
 
@@ -83,7 +84,7 @@ def open_session(session: Session, epoch: int | None, allow_network: bool, clock
         _check_same(session)
         return False
     if should_exist(session.state) or (epoch or 1) > 1:
-        raise _log_missing(session.state)
+        raise log_missing(session.state)
     if not os.path.isdir(session.workspace):
         raise MisuseError(
             f"the workspace {show_text(session.workspace)} is not a directory; create it, or correct `workspace` in the session file"
@@ -95,6 +96,7 @@ def open_session(session: Session, epoch: int | None, allow_network: bool, clock
 
 def _nearest_directory(path: str) -> str:
     """The directory that exists already, in which `path` would be made."""
+    path = os.path.abspath(path)  # a bare name has no parent to climb to
     while not os.path.isdir(path):
         path = os.path.dirname(path)
     return path
@@ -137,10 +139,10 @@ def _contents(root: str, found: Scan) -> Iterator[Blob]:
 
 
 def _remove_leftovers(state: str) -> None:
-    """Half-made logs of killed openings: never at the log's name, so nobody's. An opening in progress in another process then fails
-    and says so."""
+    """Half-made logs of killed openings: their maker's pid stands in the name and is nobody's now."""
     for name in os.listdir(state):
-        if name.startswith(LOG_NAME + ".new-"):
+        pid = name.removeprefix(LOG_NAME + ".new-").partition("-")[0]
+        if name.startswith(LOG_NAME + ".new-") and not (pid.isdigit() and os.path.exists(f"/proc/{pid}")):
             with contextlib.suppress(FileNotFoundError):
                 durable.unlink(os.path.join(state, name), "log.leftover")
 
@@ -149,8 +151,9 @@ def remove_second_names(state: str) -> None:
     """A driver killed between giving the log its name and taking the temporary one away left both: the same file twice."""
     for name in os.listdir(state):
         path = os.path.join(state, name)
-        if name.startswith(LOG_NAME + ".new-") and os.path.samefile(path, log_path(state)):
-            durable.unlink(path, "log.leftover")
+        with contextlib.suppress(FileNotFoundError):
+            if name.startswith(LOG_NAME + ".new-") and os.path.samefile(path, log_path(state)):
+                durable.unlink(path, "log.leftover")
 
 
 def _check_same(session: Session) -> None:

@@ -4,17 +4,19 @@ Repeating is safe: a decision that binds stands in the log before its act begins
 converges, and a crash in between leaves the next driver the same or a later state (I12).
 """
 
+import os
 from typing import assert_never
 
 from eventlog import events, steps
 from eventlog.errors import InternalError, NeedsPersonError, ScanError
+from eventlog.show import show_text
 from eventlog.writer import Record
 from recovery import calls
-from recovery.capture import capture_outside, check_root, count_scan_failure, describe_outside_deletion
+from recovery.capture import capture_outside, count_scan_failure, describe_outside_deletion
 from recovery.context import Context
 from recovery.decision import decide
-from recovery.facts import BootFact, DifferenceFact, LedgerFact, RootFact
-from recovery.gather import Evidence, gather, observe_root
+from recovery.facts import BootFact, DifferenceFact, LedgerFact
+from recovery.gather import Evidence, gather
 from recovery.labels import NOT_ACTED_ON, Label
 from recovery.restore import complete_restore, forget_contents, open_obligation, sync_workspace
 from recovery.space.ledger import append_fenced
@@ -25,12 +27,17 @@ from recovery.space.records import Prepare
 def recover(context: Context) -> None:
     """Decide and act until nothing is left to recover. Raises NeedsPersonError for rows this version does not act on."""
     forget_contents(context)
-    side = _prepare_workspace(context)
+    side: str | None = None
     while True:
         steps.reach("gather.before")
         evidence = _gather(context)
         label = decide(evidence.facts)
         steps.reach("decided")
+        if label in NOT_ACTED_ON:
+            raise NeedsPersonError(describe_refusal(label, evidence))
+        if side is None:
+            # Only now: rows that need a person touch no workspace path, and leave the ledger's memory of the log as it is (D2).
+            side = _prepare_workspace(context)
         if label is Label.SETTLED:
             _note_synced(context, evidence)
             return
@@ -64,9 +71,7 @@ def _gather(context: Context) -> Evidence:
 
 
 def _prepare_workspace(context: Context) -> str:
-    """Start the file worker and have it ready the side directory, when the root is the session's own; "" when it is not."""
-    if observe_root(context.root, context.journal.state) is not RootFact.PRESENT:
-        return ""
+    """Start the file worker and have it ready the side directory; where that is."""
     context.space.start_worker(context.root)
     state = context.journal.state
     attempt = 1
@@ -75,7 +80,7 @@ def _prepare_workspace(context: Context) -> str:
     mark = context.space.mark(f"e{context.epoch}-worker")
     prepared = Prepare(key, "work", context.epoch, None, attempt, "side", mark, None, state.head_seq, state.head_hash)
     append_fenced(context.ledger, context.epoch, prepared)
-    return str(context.space.change_files(PrepareSide(context.epoch, key, state.opened.root_identity.id)).detail["side"])
+    return str(context.space.change_files(PrepareSide(context.epoch, key, state.opened.root_identity)).detail["side"])
 
 
 def describe_refusal(label: Label, evidence: Evidence) -> str:
@@ -103,8 +108,6 @@ def describe_refusal(label: Label, evidence: Evidence) -> str:
 
 
 def _act(context: Context, label: Label, evidence: Evidence, side: str) -> None:
-    if label in NOT_ACTED_ON:
-        raise NeedsPersonError(describe_refusal(label, evidence))
     named = evidence.facts.named()
     match label:
         case Label.COMPLETE_RESTORE:
@@ -163,7 +166,9 @@ def _complete(context: Context, side: str) -> None:
         reason = "what the call did is not known whole; the workspace was restored to the image before it"
         records.append(calls.interrupt_call(context, Label.RESTORE_AND_INTERRUPT, reason))
     context.journal.append(records, (), "restored")
-    context.tell(f"{obligation.label}: workspace restored to the image at seq {obligation.target_seq}")
+    kept = os.path.join(side, "quarantine", f"{context.journal.log_id}-{obligation.seq}")
+    moved = f"; what was moved away is in {show_text(kept)}" if os.path.isdir(kept) else ""
+    context.tell(f"{obligation.label}: workspace restored to the image at seq {obligation.target_seq}{moved}")
     forget_contents(context)
     if interrupts:
         calls.collect(context, len(context.journal.state.calls))
@@ -178,7 +183,6 @@ def _reattach(context: Context) -> None:
 
 
 def _record_outside(context: Context) -> None:
-    check_root(context)
     found = capture_outside(context)
     if found.differs:
         observed = events.WorkspaceObserved(context.clock.now_ms(), found.root, found.untracked)

@@ -1,5 +1,6 @@
 """`recovery plan`: what the next driver would do, and why. Takes nothing over and writes nothing, so its answer is provisional."""
 
+import dataclasses
 import os
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from recovery.decision import decide
 from recovery.facts import Facts, LedgerFact
 from recovery.gather import gather, open_ledger_fact
 from recovery.journal import only_stream, read_state
-from recovery.labels import Label
+from recovery.labels import NOT_ACTED_ON, Label
 from recovery.opening import log_path, space_paths
 from recovery.script import decode_bytes
 from recovery.space.identity import is_alive
@@ -48,6 +49,7 @@ def forecast(state_directory: str, host: Host) -> Forecast:
         state, hashes = read_state(reader, stream)
     finally:
         reader.close()
+    state = dataclasses.replace(state, is_restored_this_epoch=False)  # as the next driver_started will make it
     if state.is_finished:
         return Forecast(stream, state.floor, None, None, None, "the session has finished")
     ledger = _view_ledger(space_paths(state_directory).ledger)
@@ -61,7 +63,8 @@ def forecast(state_directory: str, host: Host) -> Forecast:
     evidence = gather(state, hashes, view, fact, root, host, "")
     label = decide(evidence.facts)
     call = state.open_call
-    return Forecast(stream, state.floor, label, call.number if call else None, evidence.facts, _then(state))
+    then = "then a person is needed" if label in NOT_ACTED_ON else _then(state)
+    return Forecast(stream, state.floor, label, call.number if call else None, evidence.facts, then)
 
 
 def _view_ledger(path: str) -> LedgerView | LogMissingError | CorruptError:

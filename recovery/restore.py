@@ -5,6 +5,7 @@ The driver lays the contents ready in the space's own directory; the file worker
 the quarantine directory itself (R3: the directory is the truth), over all rounds, in the commit that closes the obligation.
 """
 
+import contextlib
 import os
 
 from eventlog import durable, events
@@ -66,14 +67,17 @@ def _apply_round(context: Context, obligation: Obligation, plan: RestorePlan, qu
     mark = context.space.mark(f"e{context.epoch}-worker")
     prepared = Prepare(key, "work", context.epoch, None, attempt, obligation.target_root, mark, None, state.head_seq, state.head_hash)
     append_fenced(context.ledger, context.epoch, prepared)
-    done = context.space.change_files(ApplyPlan(context.epoch, key, encode_plan(plan), quarantine, context.paths.contents))
+    contents = contents_directory(context, context.epoch)
+    done = context.space.change_files(ApplyPlan(context.epoch, key, encode_plan(plan), quarantine, contents))
     return int(done.detail.get("restored", 0))
 
 
 def _lay_contents(context: Context, plan: RestorePlan) -> None:
-    """Write the contents a plan needs to the space's own directory, verified as they leave the log."""
+    """Write the contents a plan needs to this epoch's own directory, verified as they leave the log."""
+    directory = contents_directory(context, context.epoch)
+    os.makedirs(directory, mode=0o700, exist_ok=True)
     for content in {action.content for action in plan.actions if isinstance(action, PlaceFile)}:
-        path = os.path.join(context.paths.contents, content.hex())
+        path = os.path.join(directory, content.hex())
         if os.path.exists(path):
             continue  # published whole by an earlier round, and verified again by the worker when it is copied
         temporary = f"{path}.new-{os.getpid()}"
@@ -119,7 +123,18 @@ def sync_workspace(root: str, step: str) -> None:
         os.close(descriptor)
 
 
+def contents_directory(context: Context, epoch: int) -> str:
+    """Where the driver of `epoch` lays contents: its own, so that a stale driver that wakes takes nothing from its successor."""
+    return os.path.join(context.paths.contents, f"e{epoch}")
+
+
 def forget_contents(context: Context) -> None:
-    """Remove the laid-out contents of a finished restore."""
+    """Remove the laid-out contents of finished restores and of older epochs."""
     for name in os.listdir(context.paths.contents):
-        durable.unlink(os.path.join(context.paths.contents, name), "contents")
+        if not (name.startswith("e") and name[1:].isdigit() and int(name[1:]) <= context.epoch):
+            continue
+        directory = os.path.join(context.paths.contents, name)
+        with contextlib.suppress(FileNotFoundError):
+            for content in os.listdir(directory):
+                durable.unlink(os.path.join(directory, content), "contents")
+            durable.remove_directory(directory, "contents")

@@ -176,6 +176,8 @@ def load_session(file: Path) -> Session:
     for key in ("name", "workspace", "state"):
         if not isinstance(table.get(key), str) or not table[key]:
             raise MisuseError(f"{file}: {key} is missing or not a string")
+        if "\0" in table[key]:
+            raise MisuseError(f"{file}: {key} holds a NUL character; write a plain name")
     if not SESSION_NAME.match(table["name"]):
         raise MisuseError(f"{file}: name {table['name']!r} must be 1 to 64 letters, digits, '.', '_' or '-'")
     if table.get("mode", "transactional") in MODES_NOT_YET:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from eventlog.errors import MisuseError
 from eventlog.show import show_text
 
+HIGHEST_EPOCH = (1 << 62) - 1  # the log stores signed 64-bit numbers; the next epoch must still fit
 DEFAULT_HEARTBEAT_SECS = 30.0  # a quarter of the default stall of 120 s
 CONTRACT_PREFIXES = ("SESSION_", "CRASHWORTHY_")
 
@@ -54,8 +55,8 @@ def _default_holders(environ: Mapping[str, str]) -> str:
 def _epoch(text: str) -> int | None:
     if not text:
         return None
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 1 << 62:
-        raise MisuseError(f"SESSION_EPOCH={show_text(text)!r} is not a number above 0; unset it to take the next one")
+    if not text.isascii() or not text.isdigit() or len(text) > 20 or not 0 < int(text) <= HIGHEST_EPOCH:
+        raise MisuseError(f"SESSION_EPOCH={show_text(text)!r} is not a number from 1 to {HIGHEST_EPOCH}; unset it to take the next one")
     return int(text)
 
 

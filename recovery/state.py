@@ -110,7 +110,7 @@ def fold_event(state: SessionState, stored: StoredEvent, where: str) -> SessionS
     state = replace(state, head_seq=stored.seq, head_hash=stored.hash.hex())
     if stored.changes:
         image = fold_changes(state.image, stored.changes)
-        state = replace(state, image=image, image_seq=stored.seq, image_boot=state.boot_id)
+        state = replace(state, image=image, image_seq=stored.seq, image_boot=state.boot_id, synced_root="")
     match stored.event:
         case events.SessionOpened():
             raise CorruptError(f"{place}: a second session_opened")
@@ -162,12 +162,13 @@ def _fold_attempt(state: SessionState, event: events.AttemptStarted, seq: int, p
                 f"{place}: call {event.call} attempt {event.attempt} begins where call {len(state.calls) + 1} attempt 1 belongs"
             )
         call = CallState(event.call, event.script_index, event.tool, event.policy, event.input, (attempt,))
-        return replace(state, calls=(*state.calls, call))
+        return replace(state, calls=(*state.calls, call), synced_root="")
     if event.call != open_call.number or event.attempt != open_call.last.number + 1:
         raise CorruptError(
             f"{place}: call {event.call} attempt {event.attempt} begins while "
             f"call {open_call.number} attempt {open_call.last.number} is open"
         )
+    state = replace(state, synced_root="")  # whatever the attempt writes, also the same bytes again, is not known to be on disk
     return _replace_call(state, replace(open_call, attempts=(*open_call.attempts, attempt)))
 
 

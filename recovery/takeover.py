@@ -11,20 +11,23 @@ from eventlog.ports import Clock, Host
 from recovery.space.identity import is_alive
 from recovery.space.ledger import Ledger
 from recovery.space.local import SpacePaths, greet_shim
-from recovery.space.marks import kill_mark
+from recovery.space.marks import kill_mark, release_mark
 from recovery.space.records import Advance, Attempt, Condemn, Fate, Helper, LedgerState, ProvedDead
 from recovery.state import SessionState
 
 
-def take_over(ledger: Ledger, state: SessionState, log_id: str, epoch: int, paths: SpacePaths, clock: Clock, host: Host) -> None:
+def take_over(
+    ledger: Ledger, state: SessionState, hashes: list[str], log_id: str, epoch: int, paths: SpacePaths, clock: Clock, host: Host
+) -> None:
     """Advance the ledger to `epoch`, give fates, kill what is condemned. Raises StaleEpochError, EpochTakenError, FenceIncompleteError."""
-    _give_fates(ledger, state, log_id, epoch, host)
+    _give_fates(ledger, state, hashes, log_id, epoch, host)
     _greet_claimed(ledger, epoch, paths)
     _kill_condemned(ledger, epoch, clock, host)
+    _release_settled(ledger, state)
     steps.reach("takeover.killed")
 
 
-def _give_fates(ledger: Ledger, state: SessionState, log_id: str, epoch: int, host: Host) -> None:
+def _give_fates(ledger: Ledger, state: SessionState, hashes: list[str], log_id: str, epoch: int, host: Host) -> None:
     steps.reach("ledger.advance.before")
     with ledger.transaction() as transaction:
         if epoch < transaction.state.floor:
@@ -33,11 +36,20 @@ def _give_fates(ledger: Ledger, state: SessionState, log_id: str, epoch: int, ho
             )
         if epoch == transaction.state.floor:
             raise EpochTakenError(f"{ledger.name}: epoch {epoch} is held by another driver; start again under epoch {epoch + 1}")
+        # A log that lacks what the ledger has seen stays behind in the ledger's memory: this takeover's own events must not cover it (D2).
+        seen = (state.head_seq, state.head_hash) if is_abreast(transaction.state, hashes) else (0, "")
         fates = choose_fates(
             transaction.state, state, {key for key, attempt in transaction.state.attempts.items() if _lives(attempt, host)}
         )
         helpers = sorted(transaction.state.helpers)
-        transaction.append(Advance(epoch, log_id, state.head_seq, state.head_hash, fates, helpers))
+        transaction.append(Advance(epoch, log_id, *seen, fates, helpers))
+
+
+def is_abreast(ledger: LedgerState, hashes: list[str]) -> bool:
+    """Whether the newest log event that the ledger has seen stands in the log (`hashes` are its events' in order). Pure."""
+    if ledger.log_seq == 0:
+        return True
+    return ledger.log_seq <= len(hashes) and hashes[ledger.log_seq - 1] == ledger.log_hash
 
 
 def _lives(attempt: Attempt, host: Host) -> bool:
@@ -112,6 +124,14 @@ def _kill_condemned(ledger: Ledger, epoch: int, clock: Clock, host: Host) -> Non
     with ledger.transaction() as transaction:
         transaction.check_floor(epoch)
         transaction.append(ProvedDead(epoch, sorted(condemned), sorted(helpers)))
+
+
+def _release_settled(ledger: Ledger, state: SessionState) -> None:
+    """Give back the marks of commands whose outcome is in the log already: the driver that should have done it died before."""
+    settled = {call.number for call in state.calls if call.ended is not None}
+    for attempt in ledger.state.attempts.values():
+        if attempt.prepared.kind == "command" and attempt.exit is not None and attempt.prepared.call in settled:
+            release_mark(attempt.prepared.mark)
 
 
 def _shim_pid(attempt: Attempt) -> int:

@@ -23,7 +23,7 @@ from eventlog.values import Epoch, StreamId
 from eventlog.writer import Record, Writer
 from recovery import calls
 from recovery.agent import AskPerson, RunNext, ScriptDone, choose_next
-from recovery.capture import capture_outside, check_root
+from recovery.capture import capture_outside
 from recovery.context import Context
 from recovery.decision import decide
 from recovery.driver.heartbeat import Heartbeat
@@ -36,6 +36,7 @@ from recovery.opening import (
     check_places,
     ensure_ledger,
     is_finished,
+    log_missing,
     log_path,
     open_session,
     remove_second_names,
@@ -84,11 +85,11 @@ def drive(order: Order, settings: Settings, ports: Ports) -> int:
         with contextlib.closing(fork_spawner(ports.clock, ports.host)) as spawner:
             return _drive(order, settings, ports, spawner)
     except CrashworthyError as error:
-        _tell(f"recovery: {error}")
+        _tell(f"recovery: {str(error).replace('STATE_DIR', show_text(order.state))}")
         return error.exit_code
     except OSError as error:
-        where = f": {show_text(os.fsdecode(error.filename))}" if isinstance(error.filename, str | bytes) else ""
-        _tell(f"recovery: {error.strerror or error}{where}; nothing more was done, drive again when that is mended")
+        where = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else order.state
+        _tell(f"recovery: {show_text(where)}: {error.strerror or error}; nothing more was done, drive again when that is mended")
         return 1
     except KeyboardInterrupt:
         _tell(f"recovery: interrupted; `recovery drive {show_text(order.state)}` goes on")
@@ -108,13 +109,17 @@ def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socke
     holders = Holders(settings.holders, ports.clock)
     is_new = holders.claim(root, name, state_directory, is_finished)
     if order.session is not None:
+        if not os.path.exists(log_path(order.state)) and holders.has_begun(root, name, state_directory):
+            raise log_missing(order.state)
         try:
             open_session(order.session, settings.epoch, settings.allow_network, ports.clock, ports.ids)
         except (CrashworthyError, OSError):
-            # A session that could not begin must not keep the workspace from any other.
-            if is_new:
+            # A session that could not begin must not keep the workspace from any other; one that another process began meanwhile must.
+            if is_new and not os.path.exists(log_path(order.state)):
                 holders.release(root, name, state_directory)
             raise
+        holders.claim(root, name, state_directory, is_finished)  # again: another process may have given up and let go in between
+        holders.note_begun(root, name, state_directory)
     check_log_exists(order.state)
     check_writable_place(order.state, allow_network=settings.allow_network)
     remove_second_names(order.state)
@@ -173,7 +178,7 @@ def _drive_epoch(
         steps.reach("floor.raised")
         forget_dead(order.state, epoch, ports.host)
         sound = _check_ledger(ledger, journal, root, ports, order.accept_outside)
-        take_over(sound, journal.state, journal.log_id, epoch, paths, ports.clock, ports.host)
+        take_over(sound, journal.state, journal.hashes, journal.log_id, epoch, paths, ports.clock, ports.host)
         space = LocalSpace(spawner, paths, sound, setting, epoch, ports.clock, ports.host, journal.check_fence)
         context = Context(
             ports.clock,
@@ -219,7 +224,6 @@ def _work(context: Context, order: Order) -> int:
 def _finish(context: Context) -> int:
     """C6: the session ends on an image that was scanned, is on disk, and is the head's."""
     for _ in range(FINISH_SCANS):
-        check_root(context)
         found = capture_outside(context)
         now = context.clock.now_ms()
         if found.differs:
@@ -262,10 +266,11 @@ def _progress(journal: Journal) -> Callable[[], int]:
 
 
 def _say(line: str) -> None:
-    # A reader that is gone must not stop a session: the log has every outcome, the line only tells of it.
-    with contextlib.suppress(BrokenPipeError):
+    # A reader that is gone, or a full device behind stdout, must not stop a session: the log has every outcome, the line only tells of it.
+    with contextlib.suppress(OSError):
         os.write(1, line.encode() + b"\n")
 
 
 def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # as for stdout
+        print(line, file=sys.stderr, flush=True)

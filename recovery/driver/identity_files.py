@@ -10,9 +10,12 @@ import os
 from typing import Any
 
 from eventlog import durable
+from eventlog.errors import CorruptError
 from eventlog.events import DriverIdentity
 from eventlog.ports import Host
+from eventlog.show import show_text
 from recovery.opening import IDENTITY_DIRECTORY
+from recovery.settings import HIGHEST_EPOCH
 from recovery.space.identity import ProcessIdentity, is_alive
 
 
@@ -49,6 +52,21 @@ def _read_all(state: str) -> list[tuple[str, dict[str, Any]]]:
     for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else []:
         if name.endswith(".json"):
             path = os.path.join(directory, name)
-            with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8") as file:
-                found.append((path, json.load(file)))
+            with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+                found.append((path, _parse(path, file.read())))
     return found
+
+
+def _parse(path: str, text: bytes) -> dict[str, Any]:
+    """The body of one file. Damage is an error: read as nothing it could lower the next epoch (I5)."""
+    try:
+        body = json.loads(text)
+        numbers = [body[name] for name in ("epoch", "pid", "start_ticks", "pid_namespace")]
+        if not all(type(number) is int and 0 <= number <= HIGHEST_EPOCH for number in numbers) or not isinstance(body["boot_id"], str):
+            raise ValueError("a field is not what it must be")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptError(
+            f"{show_text(path)}: not an identity file of a driver ({error}); "
+            "if no driver runs here, remove it and set SESSION_EPOCH above every epoch ever used"
+        ) from error
+    return dict(body)

@@ -42,12 +42,24 @@ class Holders:
                 if not is_finished(record["state"]):
                     raise MisuseError(_refusal(root, record, path))
                 durable.unlink(path, "holder")
-            body = json.dumps({"root": root, "session": session, "state": state}).encode()
             path = self._path(root)
             if os.path.exists(path):
                 return False
-            durable.publish(path, body, "holder")
+            durable.publish(path, _body(root, session, state, "no"), "holder")
             return True
+
+    def note_begun(self, root: str, session: str, state: str) -> None:
+        """Keep in mind that the session's log stands: from now on a missing one is lost, not new, whatever became of its directory."""
+        with self._lock.held():
+            for path, record in self._records():
+                if (record["root"], record["session"], record["state"], record["begun"]) == (root, session, state, "no"):
+                    durable.publish(path, _body(root, session, state, "yes"), "holder.begun")
+
+    def has_begun(self, root: str, session: str, state: str) -> bool:
+        """Whether `note_begun` was said of this session and its root was not released since."""
+        with self._lock.held():
+            mine = (root, session, state, "yes")
+            return any((record["root"], record["session"], record["state"], record["begun"]) == mine for _, record in self._records())
 
     def release(self, root: str, session: str, state: str) -> None:
         """Give the root back; nothing happens when somebody else holds it."""
@@ -70,6 +82,10 @@ class Holders:
         return found
 
 
+def _body(root: str, session: str, state: str, begun: str) -> bytes:
+    return json.dumps({"root": root, "session": session, "state": state, "begun": begun}).encode()
+
+
 def _parse(path: str, text: str) -> dict[str, str]:
     try:
         record = json.loads(text)
@@ -77,7 +93,7 @@ def _parse(path: str, text: str) -> dict[str, str]:
         raise MisuseError(
             f"{show_text(path)}: not a holder record; look at it, and remove it when no session uses that workspace"
         ) from error
-    if not isinstance(record, dict) or not all(isinstance(record.get(name), str) for name in ("root", "session", "state")):
+    if not isinstance(record, dict) or not all(isinstance(record.get(name), str) for name in ("root", "session", "state", "begun")):
         raise MisuseError(f"{show_text(path)}: not a holder record; look at it, and remove it when no session uses that workspace")
     return record
 

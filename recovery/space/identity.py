@@ -79,6 +79,12 @@ def is_dead(descriptor: int) -> bool:
     return bool(poll.poll(0))
 
 
+def is_stopped(identity: ProcessIdentity) -> bool:
+    """True when this process is stopped by a signal or a tracer."""
+    fields = read_stat(identity.pid)
+    return fields is not None and fields[0] in ("T", "t") and int(fields[19]) == identity.start_ticks
+
+
 def is_alive(identity: ProcessIdentity, host: Host) -> bool:
     """True when exactly this process still runs."""
     with open_process(identity, host) as descriptor:

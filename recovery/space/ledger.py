@@ -7,6 +7,9 @@ every line after it.
 Validity. Every complete line must verify, else the ledger is damaged and nothing is read past it. Bytes after the last newline are a torn
 end: never read, closed by the next writer with a `sealed` record written over them (case 22).
 
+Beside it, `<ledger>.end` holds the number of lines appended so far, written after each append: a ledger with fewer lines was cut,
+and is damaged.
+
 Sync points. Every append is one write and one fdatasync before the function returns, under the lock: a record that was told to
 anybody is on disk. Every record of a driver (prepare, advance, collect, void ...) and every starting mark is refused below the
 floor; exit records never are.
@@ -14,6 +17,7 @@ floor; exit records never are.
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterator
 
 import msgspec
@@ -27,6 +31,7 @@ from recovery.space.lock import FileLock
 from recovery.space.records import Header, LedgerState, Record, Sealed, fold_record
 
 LEDGER_FORMAT = 1
+END_SUFFIX = ".end"
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Record)
 
@@ -39,6 +44,16 @@ def create_ledger(path: str, header: Header) -> None:
     """Make the ledger file, all or nothing; FileExistsError when there is one."""
     body = _encoder.encode(header)
     durable.publish(path, _check(b"", body) + b" " + body + b"\n", "ledger.create", replace=False)
+
+
+def read_end(path: str) -> int:
+    """How many lines the ledger at `path` is known to have had; 0 when nobody noted it."""
+    try:
+        with open(path + END_SUFFIX, "rb") as file:
+            text = file.read(32).split(b"\n")[0]
+    except FileNotFoundError:
+        return 0
+    return int(text) if text.isdigit() else 0  # a machine that lost power may have left nothing readable
 
 
 class LedgerView:
@@ -54,16 +69,30 @@ class LedgerView:
         self._line = 0
         self._last = b""
         try:
-            self._descriptor = os.open(path, self._FLAGS | os.O_CLOEXEC)
+            self._descriptor = os.open(path, self._FLAGS | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError as error:
             raise LogMissingError(
                 f"{self.name}: the ledger is missing; put it back from where it went: a missing ledger is never made anew"
             ) from error
         try:
+            self._check_kind()
+            noted = read_end(path)  # before the records: other processes append meanwhile
             self.refresh()
+            self.check_end(noted)
         except CorruptError:
             os.close(self._descriptor)
             raise
+
+    def _check_kind(self) -> None:
+        if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+            raise CorruptError(f"{self.name}: not a regular file; put the session's own ledger back")
+
+    def check_end(self, noted: int) -> None:
+        """Raise CorruptError when fewer lines stand here than were appended: a cut tail would pass for "never started"."""
+        if noted > self._line:
+            raise CorruptError(
+                f"{self.name}: {noted} lines were written and only {self._line} stand here: its end was cut off; put the whole file back"
+            )
 
     def close(self) -> None:
         """Give the file back."""
@@ -75,10 +104,10 @@ class LedgerView:
         if end < self._offset:
             raise CorruptError(f"{self.name}: shorter than it was (line {self._line} was its last good one); put the whole file back")
         data = os.pread(self._descriptor, end - self._offset, self._offset)
-        while (length := data.find(b"\n")) >= 0:
-            self._read_line(data[:length])
-            data = data[length + 1 :]
-            self._offset += length + 1
+        lines = data.split(b"\n")
+        for line in lines[:-1]:  # what follows the last newline is no line yet
+            self._read_line(line)
+            self._offset += len(line) + 1
 
     @property
     def has_torn_end(self) -> bool:
@@ -108,10 +137,12 @@ class Ledger(LedgerView):
     def __init__(self, path: str, clock: Clock) -> None:
         self._lock = FileLock(path + ".lock", clock)
         super().__init__(path)
+        self._end = os.open(path + END_SUFFIX, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def close(self) -> None:
-        """Give the file and its lock file back."""
+        """Give the file, its end note and its lock file back."""
         super().close()
+        os.close(self._end)
         self._lock.close()
 
     @contextlib.contextmanager
@@ -130,6 +161,7 @@ class Ledger(LedgerView):
         line = self._encode(Sealed(len(torn), torn[:64].hex()))
         durable.overwrite_tail(self._descriptor, self._offset, line, "ledger.seal")
         self.refresh()
+        self._note_end()
 
     def _encode(self, record: Record) -> bytes:
         body = _encoder.encode(record)
@@ -141,6 +173,11 @@ class Ledger(LedgerView):
         os.lseek(self._descriptor, 0, os.SEEK_END)
         durable.append_record(self._descriptor, line, f"ledger.{name}")
         self.refresh()
+        self._note_end()
+
+    def _note_end(self) -> None:
+        # Not synced, and written after the record was: it may tell of fewer lines than stand, never of more.
+        os.pwrite(self._end, b"%d\n" % self._line, 0)
 
 
 class LedgerTransaction:

@@ -20,13 +20,14 @@ from eventlog.errors import (
     LogMissingError,
     LostProcessError,
     MisuseError,
+    NeedsPersonError,
     RestoreIncompleteError,
     ScanError,
     StaleEpochError,
 )
 from eventlog.ports import Clock, Host
 from recovery.space import protocol
-from recovery.space.identity import ProcessIdentity, is_dead, open_process
+from recovery.space.identity import ProcessIdentity, is_dead, is_stopped, kill_and_wait, open_process
 from recovery.space.ledger import Ledger
 from recovery.space.marks import MarkSetting, name_mark, release_mark
 from recovery.space.output import output_path
@@ -46,10 +47,12 @@ from recovery.space.protocol import (
 from recovery.space.records import Exited
 
 # What the file worker's errors are here again: the exit code says whether trying again can help. An error of the operating system is one.
+_WORKER_FAILURES = (BusyError, CorruptError, FullError, LogMissingError, MisuseError, NeedsPersonError, RestoreIncompleteError, ScanError)
 _FAILURES: dict[str, type[CrashworthyError]] = {
-    error.__name__: error for error in (BusyError, CorruptError, FullError, LogMissingError, MisuseError, RestoreIncompleteError, ScanError)
+    error.__name__: error for error in _WORKER_FAILURES
 }
 FENCE_POLL_SECS = 0.25
+STOPPED_SECS = 10.0  # S5: a shim that somebody stopped holds its command's time limit as well
 HANDSHAKE_SECS = 5.0
 
 
@@ -109,7 +112,7 @@ class LocalSpace:
 
     def start_worker(self, root: str) -> None:
         """Have the file worker forked; it registers itself before it serves."""
-        request = StartWorker(self._epoch, self.mark(f"e{self._epoch}-worker"), root, self.space_id)
+        request = StartWorker(self._epoch, self.mark(f"e{self._epoch}-worker"), os.fsencode(root), self.space_id)
         self._send(self._spawner, request, "spawner")
         answer, descriptor = protocol.receive_with_descriptor(self._spawner)
         self._helpers.append(self._check_forked(answer).identity)
@@ -118,7 +121,7 @@ class LocalSpace:
         self._worker = socket.socket(fileno=descriptor)
 
     def start_command(
-        self, key: str, mark: str, arguments: list[bytes], directory: str, environment: dict[str, bytes], timeout: float | None
+        self, key: str, mark: str, arguments: list[bytes], directory: str, environment: list[tuple[bytes, bytes]], timeout: float | None
     ) -> ProcessIdentity:
         """Start a shim for a prepared key; the shim's identity. Raises StaleEpochError, LostProcessError."""
         self._shims += 1
@@ -158,26 +161,37 @@ class LocalSpace:
         steps.reach("command.wait")
         with open_process(shim, self._host) as descriptor:
             while descriptor is not None and not is_dead(descriptor):
-                self._wait_readable(descriptor)
+                self._wait_readable(descriptor, shim)
         self._ledger.refresh()
         attempt = self._ledger.state.attempts.get(key)
         if attempt is None or attempt.exit is None:
             raise self._lost(f"the shim of {key} ended without an exit record; drive again: recovery decides what its command did")
         return attempt.exit
 
-    def _wait_readable(self, descriptor: int) -> None:
-        """Wait until a descriptor is readable, asking the fence at least every FENCE_POLL_SECS (driver contract: within 1 s)."""
+    def _wait_readable(self, descriptor: int, who: ProcessIdentity | None = None) -> None:
+        """Wait until a descriptor is readable, asking the fence at least every FENCE_POLL_SECS (driver contract: within 1 s).
+
+        `who` is the process that is waited for: stopped for STOPPED_SECS it is killed and treated as gone (S5).
+        """
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
+        stopped_since: float | None = None
         while not poll.poll(int(FENCE_POLL_SECS * 1000)):
             self._check_fence()
+            if who is None or not is_stopped(who):
+                stopped_since = None
+                continue
+            now = self._clock.monotonic()
+            stopped_since = now if stopped_since is None else stopped_since
+            if now - stopped_since >= STOPPED_SECS:
+                kill_and_wait(who, self._host, self._clock, STOPPED_SECS)
 
     def change_files(self, request: WorkerRequest) -> Done:
         """Have the file worker carry out one prepared request. Raises StaleEpochError, LostProcessError."""
         if self._worker is None:
             raise LostProcessError("there is no file worker; drive again")
         self._send(self._worker, request, "file worker")
-        self._wait_readable(self._worker.fileno())
+        self._wait_readable(self._worker.fileno(), self._helpers[-1])
         match protocol.receive(self._worker):
             case Done() as done:
                 return done

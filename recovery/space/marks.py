@@ -74,7 +74,7 @@ def find_cgroup_base() -> str:
 def _children_have_kill(base: str) -> bool:
     probe = f"{base}/crashworthy.probe-{os.getpid()}"
     try:
-        os.mkdir(probe)
+        os.makedirs(probe, exist_ok=True)  # one that a killed driver of the same pid left serves as well
     except OSError:
         return False
     found = os.path.exists(f"{probe}/cgroup.kill") and os.access(f"{probe}/cgroup.procs", os.W_OK)
@@ -161,6 +161,11 @@ def kill_mark(
 def _kill_under(mark: str, owner: ProcessIdentity | None, host: Host, clock: Clock, has_command: bool, spare: frozenset[int]) -> None:
     kind, _, value = mark.partition(":")
     if kind == "cgroup":
+        if owner is not None and not os.path.isdir(value) and not _is_absence_proof(value, owner, host):
+            raise FenceIncompleteError(
+                f"{value}, where process {owner.pid} was put, cannot be seen from here, so the death of what is in it cannot be proved; "
+                "no workspace path was touched; drive again where that cgroup and that pid namespace are visible"
+            )
         if not kill_cgroup(value, clock):
             raise FenceIncompleteError(f"processes {_members(value)} in {value} do not die (waited {DEATH_SECS:g} s); {_NOTHING_TOUCHED}")
         remove_leaf(value)
@@ -176,6 +181,12 @@ def _kill_under(mark: str, owner: ProcessIdentity | None, host: Host, clock: Clo
         _kill_by_subreaper(owner, host, clock, has_command, spare)
     if not kill_and_wait(owner, host, clock, DEATH_SECS):
         raise FenceIncompleteError(f"process {owner.pid} does not die (waited {DEATH_SECS:g} s); {_NOTHING_TOUCHED}")
+
+
+def _is_absence_proof(leaf: str, owner: ProcessIdentity, host: Host) -> bool:
+    """Whether a leaf that is not there was removed empty (S9): its hierarchy is visible here, and its owner is of this pid namespace."""
+    base = os.path.dirname(os.path.dirname(leaf))
+    return owner.pid_namespace == host.pid_namespace() and os.path.exists(f"{base}/cgroup.procs")
 
 
 def _members(leaf: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from eventlog.events import Exit
+from eventlog.events import Exit, RootIdentity
 from recovery.space.identity import ProcessIdentity
 
 
@@ -31,7 +31,7 @@ class StartShim(msgspec.Struct, frozen=True, tag="start_shim"):
     mark: str
     arguments: list[bytes]
     directory: bytes
-    environment: dict[str, bytes]
+    environment: list[tuple[bytes, bytes]]
     timeout_secs: float | None
     ordinal: int
 
@@ -41,7 +41,7 @@ class StartWorker(msgspec.Struct, frozen=True, tag="start_worker"):
 
     epoch: int
     mark: str
-    root: str
+    root: bytes
     space_id: str
 
 
@@ -78,11 +78,11 @@ class HelloAnswer(msgspec.Struct, frozen=True, tag="hello_answer"):
 
 
 class PrepareSide(msgspec.Struct, frozen=True, tag="prepare_side"):
-    """To the file worker: side directory, and the root's identity when it has none."""
+    """To the file worker: side directory, and the root's identity when it has none; `root` is the identity the session began with."""
 
     epoch: int
     key: str
-    root_id: str
+    root: RootIdentity
 
 
 class WriteFile(msgspec.Struct, frozen=True, tag="write_file"):

@@ -7,12 +7,15 @@ nothing of the attempt lives. Below the floor it exits and starts nothing. Its c
 """
 
 import contextlib
+import errno
 import os
 import selectors
 import signal
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+import msgspec
 
 from eventlog import durable, steps
 from eventlog.events import Exit
@@ -170,11 +173,13 @@ class _Shim:
         os.close(output)
 
     def _answer_hello(self) -> None:
-        connection, _ = self._listener.accept()
-        with connection, contextlib.suppress(OSError):
-            connection.settimeout(1.0)
-            if isinstance(protocol.receive(connection), Hello):
-                protocol.send(connection, HelloAnswer(self._request.key, self._identity))
+        # Whatever a caller does or sends, the shim goes on: it owns a command.
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            connection, _ = self._listener.accept()
+            with connection:
+                connection.settimeout(1.0)
+                if isinstance(protocol.receive(connection), Hello):
+                    protocol.send(connection, HelloAnswer(self._request.key, self._identity))
 
     def _end_survivors(self) -> int:
         """End what the command left behind (policy `kill`, rule S11); how many there were."""
@@ -227,10 +232,13 @@ def _become_command(request: StartShim, shim_pid: int, output: int, errors: int)
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         os.chdir(request.directory)
-        environment = {name.encode("utf-8", "surrogateescape"): value for name, value in request.environment.items()}
+        environment = dict(request.environment)
         environment[marks.ENVIRONMENT_VARIABLE.encode()] = request.mark.encode("utf-8", "surrogateescape")
         os.execvpe(request.arguments[0], request.arguments, environment)
     except OSError as error:
-        os.write(errors, str(error.errno or 5).encode())
+        os.write(errors, str(error.errno or errno.EIO).encode())
+    except BaseException:  # noqa: BLE001
+        # Whatever kept the command from being executed is a failed start, never an exit of the command (I8).
+        os.write(errors, str(errno.EIO).encode())
     finally:
         os._exit(127)

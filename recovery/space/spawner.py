@@ -5,6 +5,7 @@ can it fork. A takeover therefore either finds it registered, or it never forks 
 its shims go on. Every fork ends in `os._exit`.
 """
 
+import contextlib
 import gc
 import os
 import signal
@@ -44,8 +45,9 @@ def _redirect(number: int, path: str, flags: int) -> None:
 
 def fork_process(body: Callable[[], None]) -> int:
     """Fork; the child runs `body` and always ends in os._exit (FACTS, trap 5: an exception must not run on into the parent's code)."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # closed by whoever started us
+            stream.flush()
     steps.reach("spawn.before")
     pid = os.fork()
     if pid:
@@ -75,7 +77,9 @@ def _serve_forked(ours: socket.socket, theirs: socket.socket, clock: Clock, host
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     begin = protocol.receive(theirs)
     if isinstance(begin, Begin):
-        _Spawner(theirs, begin, clock, host).serve()
+        # A driver that is gone before it is answered has no more wishes.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            _Spawner(theirs, begin, clock, host).serve()
 
 
 class _Spawner:

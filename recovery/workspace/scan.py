@@ -228,4 +228,4 @@ class _naming:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
-            raise ScanError(f"cannot read {show_path(self._path)}: {error.strerror}") from error
+            raise ScanError(f"cannot read {show_path(self._path)}: {error.strerror}; make it readable and try again") from error

@@ -12,7 +12,7 @@ import errno
 import os
 from dataclasses import dataclass
 
-from eventlog import durable
+from eventlog import durable, events
 from eventlog.errors import MisuseError
 from eventlog.show import show_path
 from recovery.workspace.beneath import OPEN_DIRECTORY
@@ -46,6 +46,11 @@ class RootIdentity:
     inode: int
     birth_ns: int | None
     filesystem: str
+
+
+def recorded_root(identity: events.RootIdentity) -> RootIdentity:
+    """A root identity as an event holds it, as the functions here compare it."""
+    return RootIdentity(identity.id, identity.inode, identity.birth_ns, identity.filesystem)
 
 
 def prepare_side(root: str, space_id: str) -> Side:

@@ -11,9 +11,10 @@ import socket
 from typing import Any
 
 from eventlog import steps
-from eventlog.errors import CrashworthyError, StaleEpochError
+from eventlog.errors import CrashworthyError, NeedsPersonError, StaleEpochError
 from eventlog.events import Exit
 from eventlog.ports import Clock, Host
+from eventlog.show import show_text
 from recovery.space import protocol
 from recovery.space.identity import ProcessIdentity, identify_self
 from recovery.space.kernel import become_subreaper, name_process
@@ -23,7 +24,7 @@ from recovery.space.protocol import ApplyPlan, Done, EditFile, Failed, PrepareSi
 from recovery.space.records import Exited, Register, Start
 from recovery.workspace.actions import decode_plan
 from recovery.workspace.apply import apply_plan
-from recovery.workspace.side import prepare_side, read_root_identity, set_root_identity
+from recovery.workspace.side import is_same_root, prepare_side, read_root_identity, recorded_root, set_root_identity
 from recovery.workspace.tools import ToolResult, edit_file, write_file
 
 Effect = tuple[Exit, str, dict[str, Any]]
@@ -44,7 +45,7 @@ def serve(request: StartWorker, connection: socket.socket, ledger: Ledger, clock
 
 class _Worker:
     def __init__(self, request: StartWorker, connection: socket.socket, ledger: Ledger, identity: ProcessIdentity, host: Host) -> None:
-        self._root = request.root
+        self._root = os.fsdecode(request.root)
         self._space_id = request.space_id
         self._connection = connection
         self._ledger = ledger
@@ -86,10 +87,13 @@ class _Worker:
                 return self._apply(request)
 
     def _prepare_side(self, request: PrepareSide) -> Effect:
+        if not is_same_root(recorded_root(request.root), read_root_identity(self._root)):
+            # Checked by who is about to mark it: a directory put in its place meanwhile must not be made the session's own (D3).
+            raise NeedsPersonError(f"root_replaced: {show_text(self._root)} is not the directory this session began with; put it back")
         side = prepare_side(self._root, self._space_id)
         self._side = side.path
         if read_root_identity(self._root).id is None:
-            set_root_identity(self._root, request.root_id)
+            set_root_identity(self._root, request.root.id)
         return Exit("exited", code=0), "", {"side": side.path, "inside": side.inside}
 
     def _apply(self, request: ApplyPlan) -> Effect:

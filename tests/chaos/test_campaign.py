@@ -166,6 +166,13 @@ def test_a_budget_spent_before_the_first_trial_is_unknown(bench: Bench) -> None:
     assert (done.verdict, done.reasons) == (Verdict.UNKNOWN, ("no trial ran",))
 
 
+def test_a_budget_that_ends_before_the_trials_do_is_unknown_and_says_how_many(bench: Bench) -> None:
+    """A gate that ran out of time has not passed."""
+    done = bench.run({}, Limits(budget_secs=0.5))
+    assert done.verdict is Verdict.UNKNOWN
+    assert done.reasons == (f"the budget of 0.5 s ended before {done.left} trials began",)
+
+
 def test_a_plan_of_its_own_is_one_trial(bench: Bench) -> None:
     done = bench.run({}, scenarios=[make_scenario(plan=(Action(STEPS[0], "kill"),))])
     assert (done.verdict, len(done.results)) == (Verdict.PASS, 2)

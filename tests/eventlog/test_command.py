@@ -111,7 +111,8 @@ def test_verify_says_sound_and_how_much_was_walked(log: str) -> None:
     done = run("verify", log)
     size = sum(map(len, (support.HELLO, support.BIG, support.OUTPUT, support.BIG)))
     assert (done.returncode, done.stderr) == (0, b"")
-    assert lines(done.stdout) == [f"{log}: sound: 1 sessions, 9 events, 6 blobs, {size} bytes"]
+    sound = "sound up to its head (a cut tail shows only against the ledger: `recovery plan`)"
+    assert lines(done.stdout) == [f"{log}: {sound}: 1 sessions, 9 events, 6 blobs, {size} bytes"]
     found = json.loads(run("verify", log, "--json").stdout)
     assert found == {"log": log, "streams": 1, "events": 9, "blobs": 6, "blob_bytes": size, "findings": []}
 
@@ -144,7 +145,7 @@ WRONG: dict[str, tuple[list[str], int, list[str]]] = {
     "no such log": (["show", "{}/nothing"], 2, ["there is no log here"]),
     "no log in the directory": (["verify", "{}"], 2, ["there is no log here"]),
     "no database": (["verify", "{}/text"], 1, ["is damaged"]),
-    "empty file": (["verify", "{}/empty"], 1, ["not a crashworthy log"]),
+    "empty file": (["verify", "{}/empty"], 1, ["the log is an empty file"]),
     "a pipe": (["show", "{}/pipe"], 2, ["not a regular file"]),
     "a name too long": (["show", "{}/" + "n" * 5000], 2, ["there is no log here"]),
     "no argument": (["show"], 2, ["log", "eventlog --help"]),
@@ -215,6 +216,18 @@ def test_a_log_that_cannot_be_read_is_said_in_one_sentence(log: str, make: Calla
     assert b"Traceback" not in done.stderr
     if os.geteuid() != 0 or os.path.getsize(log) == 20_000:
         assert done.returncode in (1, 2)
+
+
+@pytest.mark.parametrize("command", ["show", "verify"])
+def test_looking_at_an_emptied_log_keeps_its_wal(log: str, command: str) -> None:
+    """SQLite deletes the WAL beside an empty database: it may hold the only copy of the newest events."""
+    os.truncate(log, 0)
+    with open(log + "-wal", "rb") as file:
+        before = file.read()
+    assert before
+    assert_one_sentence(run(command, log), 1, "the log is an empty file")
+    with open(log + "-wal", "rb") as file:
+        assert file.read() == before
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a read-only mount needs root")

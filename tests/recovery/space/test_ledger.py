@@ -97,6 +97,27 @@ def test_case_22_a_ledger_cut_at_every_byte_of_its_last_record_is_sealed_and_rea
             assert attempt.torn == (length > whole and last == STARTED), "a torn record is unknown, never: not started"
         OPENED.pop().close()
         os.unlink(cut.path)
+        os.unlink(cut.path + ".end")
+
+
+@pytest.mark.parametrize("bytes_off", [1, 40, 400])
+def test_a_ledger_whose_end_was_cut_off_is_damaged_and_never_read_as_not_started(tmp_path: Path, bytes_off: int) -> None:
+    """More lines were appended than stand: what is missing may be a starting mark, so nothing is read from what is left (I9)."""
+    made = make_ledger(tmp_path, PREPARED, STARTED)
+    data = Path(made.path).read_bytes()
+    os.truncate(made.path, len(data) - bytes_off)
+    with pytest.raises(CorruptError, match="its end was cut off; put the whole file back"):
+        LedgerView(made.path)
+    with pytest.raises(CorruptError, match="its end was cut off; put the whole file back"):
+        Ledger(made.path, FakeClock())
+    Path(made.path).write_bytes(data)
+    assert view(made.path).attempts["k"].start is not None
+
+
+def test_a_note_of_the_end_that_a_power_loss_left_unreadable_blocks_nothing(tmp_path: Path) -> None:
+    made = make_ledger(tmp_path, PREPARED, STARTED)
+    Path(made.path + ".end").write_bytes(bytes(512))
+    assert set(view(made.path).attempts) == {"k"}
 
 
 def test_case_22_a_torn_end_is_not_read_and_not_changed_by_a_reader(tmp_path: Path) -> None:
@@ -160,7 +181,7 @@ def test_an_existing_ledger_is_never_replaced(tmp_path: Path) -> None:
         create_ledger(made.path, Header(1, "other", 1))
     assert Path(made.path).read_bytes() == data
     assert os.stat(made.path).st_mode & 0o777 == 0o600
-    assert sorted(os.listdir(tmp_path)) == ["ledger", "ledger.lock"]
+    assert sorted(os.listdir(tmp_path)) == ["ledger", "ledger.end", "ledger.lock"]
 
 
 BELOW: list[Record] = [
