@@ -114,6 +114,11 @@ def unlink(path: Path, step: str, *, directory: int | None = None) -> None:
     steps.reach(f"{step}.unlink.after")
 
 
+def remove_cgroup(path: str) -> None:
+    """Give an empty cgroup back to the kernel. It is no file and nothing durable hangs on it, so it is no crash point."""
+    os.rmdir(path)
+
+
 def remove_directory(path: Path, step: str, *, directory: int | None = None) -> None:
     """Remove an empty directory the project itself made."""
     steps.reach(f"{step}.rmdir.before")

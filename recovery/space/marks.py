@@ -10,6 +10,7 @@ A mark belongs to one attempt (spawner and file worker have their own) and is ne
 
 import contextlib
 import os
+import re
 import signal
 from dataclasses import dataclass
 from typing import Literal
@@ -64,22 +65,14 @@ def find_cgroup_base() -> str:
     base = (mounts[0] + own[0]).rstrip("/")
     # Leaves made by one driver of a session must be found by the next, which may itself run inside a leaf: never nest.
     base = base.split("/crashworthy.")[0]
-    usable = os.access(base, os.W_OK) and os.access(f"{base}/cgroup.procs", os.W_OK) and os.path.exists(f"{base}/cgroup.kill")
-    # The topmost cgroup has no cgroup.kill of its own; a kernel that has it shows it in every child.
-    if not usable and os.access(base, os.W_OK) and os.access(f"{base}/cgroup.procs", os.W_OK):
-        usable = _children_have_kill(base)
+    usable = os.access(base, os.W_OK) and os.access(f"{base}/cgroup.procs", os.W_OK) and _has_cgroup_kill(os.uname().release)
     return base if usable else ""
 
 
-def _children_have_kill(base: str) -> bool:
-    probe = f"{base}/crashworthy.probe-{os.getpid()}"
-    try:
-        os.makedirs(probe, exist_ok=True)  # one that a killed driver of the same pid left serves as well
-    except OSError:
-        return False
-    found = os.path.exists(f"{probe}/cgroup.kill") and os.access(f"{probe}/cgroup.procs", os.W_OK)
-    remove_leaf(probe)
-    return found
+def _has_cgroup_kill(release: str) -> bool:
+    """Whether this kernel knows cgroup.kill, which came with Linux 5.14. The topmost cgroup never shows the file, its children do."""
+    numbers = [int(part) for part in re.findall(r"\d+", release)[:2]]
+    return numbers >= [5, 14]
 
 
 def name_mark(setting: MarkSetting, space_id: str, leaf: str) -> str:
@@ -131,7 +124,7 @@ def remove_leaf(leaf: str) -> None:
     """Remove an empty leaf and the leaf of its command. A leaf still in use stays: its removal is tidiness, not safety."""
     for path in (f"{leaf}/command", leaf):
         with contextlib.suppress(OSError):
-            durable.remove_directory(path, "mark")
+            durable.remove_cgroup(path)
 
 
 def release_mark(mark: str) -> None:
@@ -140,7 +133,7 @@ def release_mark(mark: str) -> None:
     if kind == "cgroup":
         remove_leaf(value)
         with contextlib.suppress(OSError):
-            durable.remove_directory(os.path.dirname(value), "mark")
+            durable.remove_cgroup(os.path.dirname(value))
 
 
 def kill_mark(
