@@ -54,6 +54,7 @@ _FAILURES: dict[str, type[CrashworthyError]] = {
 FENCE_POLL_SECS = 0.25
 STOPPED_SECS = 10.0  # S5: a shim that somebody stopped holds its command's time limit as well
 HANDSHAKE_SECS = 5.0
+HELPER_END_SECS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,15 +214,24 @@ class LocalSpace:
         with contextlib.suppress(FileNotFoundError):
             durable.unlink(output_path(self._paths.directory, mark.rpartition("/")[2]), "output")
 
+    def _end_helper(self, identity: ProcessIdentity) -> None:
+        """Wait a little for a helper to end by itself; it has no work any more, so one that does not is killed."""
+        with open_process(identity, self._host) as descriptor:
+            if descriptor is None:
+                return
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            if poll.poll(int(HELPER_END_SECS * 1000)):
+                return
+        kill_and_wait(identity, self._host, self._clock, HELPER_END_SECS)
+
     def close(self) -> None:
         """Let spawner and file worker end, and give their marks back. For a session's clean end; a crash leaves it to the next takeover."""
         self._spawner.close()
         if self._worker is not None:
             self._worker.close()
         for identity in self._helpers:
-            with open_process(identity, self._host) as descriptor:
-                if descriptor is not None:
-                    self._wait_readable(descriptor)
+            self._end_helper(identity)
         release_mark(self.mark(f"e{self._epoch}-worker"))
         release_mark(self.mark(f"e{self._epoch}-spawner"))
 
