@@ -262,7 +262,7 @@ def test_invariant_I9_chunks_that_are_sound_but_not_these_are_damage(log: str) -
 
 NOT_LOGS: dict[str, tuple[Callable[[Path], object], type[Exception], str]] = {
     "missing": (lambda path: None, LogMissingError, "there is no log here"),
-    "empty": (lambda path: path.touch(), CorruptError, "not a crashworthy log"),
+    "empty": (lambda path: path.touch(), CorruptError, "the log is an empty file"),
     "text": (lambda path: path.write_text("hello\n" * 5000), CorruptError, "is damaged"),
     "directory": (lambda path: path.mkdir(), MisuseError, "not a regular file"),
     "pipe": (lambda path: os.mkfifo(path), MisuseError, "not a regular file"),
