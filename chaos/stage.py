@@ -19,7 +19,6 @@ from chaos.scenario import Scenario
 DRIVER_SECS = 60.0
 READY_SECS = 20.0
 GATE_STEP = "command.wait"
-MOST_EPOCHS = 9
 MOST_WAITS = 6
 
 

@@ -19,7 +19,7 @@ from eventlog.writer import Record, create_log
 from recovery.capture import list_untracked, look
 from recovery.journal import only_stream, read_state
 from recovery.script import Session, call_to_json, encode_bytes
-from recovery.space.ledger import create_ledger
+from recovery.space.ledger import LEDGER_FORMAT, create_ledger
 from recovery.space.local import SpacePaths
 from recovery.space.records import Header
 from recovery.state import SessionState
@@ -175,7 +175,7 @@ def ensure_ledger(state: SessionState, paths: SpacePaths) -> None:
     if state.has_driver or os.path.exists(paths.ledger):
         return
     with contextlib.suppress(FileExistsError):
-        create_ledger(paths.ledger, Header(1, state.opened.ledger_id, state.opened.generation))
+        create_ledger(paths.ledger, Header(LEDGER_FORMAT, state.opened.ledger_id, state.opened.generation))
 
 
 def is_finished(state: str) -> bool:

@@ -125,6 +125,8 @@ class LedgerView:
             record = _decoder.decode(body)
         except msgspec.MsgspecError as error:
             raise CorruptError(f"{where}: not a record this version knows ({error}); use the version that wrote it") from error
+        if isinstance(record, Header) and record.format != LEDGER_FORMAT:
+            raise CorruptError(f"{where}: ledger format {record.format} is not known here; use the version that wrote it")
         fold_record(self.state, record, where)
         self._last, self._line = digits, self._line + 1
 

@@ -121,3 +121,17 @@ def test_a_head_known_synced_makes_a_later_difference_an_outside_change(sandbox:
     assert facts_under(sandbox, "another boot") == (BootFact.SYNCED, DifferenceFact.DIFFERENT, Label.RECORD_OUTSIDE)
     sandbox.steps.release("driver@2:finish.commit.after:1")
     assert driver.end() == 0
+
+
+def test_what_was_known_synced_is_not_any_more_once_another_attempt_ran(sandbox: Sandbox) -> None:
+    """D5: the attempt ends in the very image that a restore had synced; its own writes of those bytes were never known to be on disk."""
+    cut = bash('echo x > b; [ -e "$GATE" ] || kill -9 $PPID; rm -f b')
+    assert sandbox.run("run", sandbox.session(bash("echo one > a"), cut)).code == 1
+    sandbox.open_gate()
+    step = "driver@2:finish.syncfs.before:1"
+    driver = sandbox.start("drive", sandbox.state, "--on-interrupted", "reissue", epoch=2, wait=(step,))
+    sandbox.steps.kill(step, driver)
+    assert driver.end() == -9
+    (synced,) = sandbox.of_kind(events.Synced)
+    assert sandbox.of_kind(events.CallSettled)[-1].root == synced.root
+    assert facts_under(sandbox, "another boot")[0] is BootFact.OTHER

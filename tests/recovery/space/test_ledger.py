@@ -114,6 +114,12 @@ def test_a_ledger_whose_end_was_cut_off_is_damaged_and_never_read_as_not_started
     assert view(made.path).attempts["k"].start is not None
 
 
+def test_a_ledger_of_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
+    create_ledger(str(tmp_path / "ledger"), Header(2, "id", 1))
+    with pytest.raises(CorruptError, match="ledger format 2 is not known here"):
+        LedgerView(str(tmp_path / "ledger"))
+
+
 def test_a_note_of_the_end_that_a_power_loss_left_unreadable_blocks_nothing(tmp_path: Path) -> None:
     made = make_ledger(tmp_path, PREPARED, STARTED)
     Path(made.path + ".end").write_bytes(bytes(512))
