@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-RUN_FORMAT = 1
+RUN_FORMAT = 2
 
 
 class Verdict(StrEnum):
@@ -28,20 +28,29 @@ def merge_verdicts(verdicts: "list[Verdict]") -> Verdict:
 
 
 class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One fault: at step `at` (`ROLE@EPOCH:NAME:N`) do `kill`, or `supersede` (hold it there, let a successor run to its end,
-    release it)."""
+    """One action of a plan (chaos/README, "Plans"): at the step `at` (`ROLE@EPOCH:NAME:N`, "" where none is waited for) do `do`, to the
+    process `who` (`ROLE@EPOCH`, "" for the one that waits at the step). `path` and `content` belong to `edit` (None: removed)."""
 
     at: str
     do: str
+    who: str = ""
+    path: str = ""
+    content: str | None = None
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """One scenario x one plan. `entry` is `fork` (from the warm zygote) or `exec` (the real command)."""
+    """One scenario x one plan. `entry` is `fork` (from the warm zygote), `exec` (the real command) or `syscall` (the same under strace).
+
+    `fault` is the name in `FAULTS` under which it is counted. The first `saved` actions of the plan may be taken from a saved state
+    instead of being played.
+    """
 
     number: int
     scenario: str
     plan: tuple[Action, ...]
     entry: str = "fork"
+    fault: str = "kill"
+    saved: int = 0
 
 
 class Alive(msgspec.Struct, frozen=True):
@@ -53,7 +62,8 @@ class Alive(msgspec.Struct, frozen=True):
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """What became of one action: armed, reached (the process waits at the step), fired (the wait status proves it)."""
+    """What became of one action: armed, reached (the process waits at the step), fired (the wait status proves it). A trial has one for
+    each action of its plan, in the plan's order."""
 
     at: str
     do: str
@@ -64,6 +74,7 @@ class Fault(msgspec.Struct, frozen=True):
     alive: tuple[Alive, ...] = ()
     half_written: bool = False
     note: str = ""
+    who: str = ""
 
 
 class OracleVerdict(msgspec.Struct, frozen=True):
@@ -79,7 +90,8 @@ class OracleVerdict(msgspec.Struct, frozen=True):
 
 
 class TrialResult(msgspec.Struct, frozen=True):
-    """All that a report needs of one trial. `drivers` holds (epoch, exit code or minus the signal) in the order of their ends."""
+    """All that a report needs of one trial. `drivers` holds (epoch, exit code or minus the signal) in the order of their ends,
+    `decisions` the labels in the order decided, `digest` the history digest, `final` a digest of the state that the session ended in."""
 
     trial: Trial
     verdict: Verdict
@@ -92,11 +104,15 @@ class TrialResult(msgspec.Struct, frozen=True):
     displaced: int
     seconds: float
     kept: str = ""
+    decisions: tuple[str, ...] = ()
+    digest: str = ""
+    final: str = ""
 
 
 class Recording(msgspec.Struct, frozen=True):
     """A clean run of a scenario: its steps in the order passed, and its own verdict (it must pass before anything is killed).
 
+    `prefix` are the actions that come before the recorded drivers (they may be taken from a saved state); `saved` tells that they can.
     `kill_mark` is the mark that was in force (`cgroup` or `environment`): with `environment` the death of a command whose shim was
     killed cannot be proved, so those steps are unreachable.
     """
@@ -105,3 +121,5 @@ class Recording(msgspec.Struct, frozen=True):
     steps: tuple[str, ...]
     result: TrialResult
     kill_mark: str = "cgroup"
+    prefix: tuple[Action, ...] = ()
+    saved: bool = False
