@@ -11,4 +11,6 @@ import sys
 if __name__ == "__main__":
     arguments = sys.argv[1:]
     sys.path[:0] = [place for flag, place in zip(arguments[::2], arguments[1::2], strict=True) if flag == "--path"]
+    # msgspec takes it when it is there and does without when it is not: a tenth of the zygote's own memory, which every fork copies.
+    sys.modules["typing_extensions"] = None  # type: ignore[assignment]
     runpy.run_module("chaos.runner", run_name="__main__")

@@ -73,6 +73,7 @@ class StepSocket:
 
     def __init__(self, trace: str, address: str, wait: frozenset[str], tell: frozenset[str]) -> None:
         self._trace = trace
+        self._descriptor = -1
         self._address = address
         self._wait = wait
         self._tell = tell
@@ -80,9 +81,9 @@ class StepSocket:
     def pass_step(self, step: str) -> None:
         line = f"{step} {os.getpid()}\n".encode()
         if self._trace:
-            descriptor = os.open(self._trace, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            os.write(descriptor, line)
-            os.close(descriptor)
+            if self._descriptor < 0:  # kept open, for the processes forked from here too
+                self._descriptor = os.open(self._trace, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            os.write(self._descriptor, line)
         waits = step in self._wait
         if not waits and step not in self._tell:
             return

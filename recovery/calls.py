@@ -19,6 +19,7 @@ from eventlog.show import show_text
 from eventlog.writer import Record
 from recovery.capture import Capture, capture_after_call, capture_outside, list_untracked
 from recovery.context import Context
+from recovery.files import ready_side
 from recovery.labels import Label
 from recovery.script import BashCall, Call, EditCall, WriteCall, call_from_json, call_to_json
 from recovery.space.ledger import append_fenced
@@ -58,6 +59,8 @@ def run_again(context: Context) -> None:
 
 def start_attempt(context: Context, number: int, attempt: int, script_index: int | None, call: Call) -> None:
     """Commit the intent, with outside changes found before it, then announce the attempt to the ledger."""
+    if not isinstance(call, BashCall):
+        ready_side(context)  # before the intent: a side directory that cannot be had leaves no call open
     found = capture_outside(context)
     key = context.key(str(number), attempt, "1")
     started = events.AttemptStarted(

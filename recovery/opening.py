@@ -75,14 +75,13 @@ def log_missing(state: str) -> LogMissingError:
     return LogMissingError(f"{name}: the log is missing, though its session has run; put it back: a missing log is never made anew")
 
 
-def open_session(session: Session, epoch: int | None, allow_network: bool, clock: Clock, ids: Ids) -> bool:
-    """Make the session's log when there is none yet; True when it was made now. An existing session must be the same one.
+def open_session(session: Session, epoch: int | None, allow_network: bool, clock: Clock, ids: Ids) -> SessionState | None:
+    """Make the session's log when there is none yet: None then. An existing session must be the same one, and its state is returned.
 
     Raises MisuseError, LogMissingError, ScanError.
     """
     if os.path.exists(log_path(session.state)):
-        _check_same(session)
-        return False
+        return _read_same(session)
     if should_exist(session.state) or (epoch or 1) > 1:
         raise log_missing(session.state)
     if not os.path.isdir(session.workspace):
@@ -102,7 +101,7 @@ def _nearest_directory(path: str) -> str:
     return path
 
 
-def _create(session: Session, clock: Clock, ids: Ids) -> bool:
+def _create(session: Session, clock: Clock, ids: Ids) -> SessionState | None:
     root = os.path.realpath(session.workspace)
     found = look(root)
     identity = read_root_identity(root)
@@ -125,9 +124,8 @@ def _create(session: Session, clock: Clock, ids: Ids) -> bool:
         create_log(log_path(session.state), StreamId(session.name), record, _contents(root, found), ids)
     except FileExistsError:
         # Another process opened the session in the same moment: theirs stands.
-        _check_same(session)
-        return False
-    return True
+        return _read_same(session)
+    return None
 
 
 def _contents(root: str, found: Scan) -> Iterator[Blob]:
@@ -156,7 +154,7 @@ def remove_second_names(state: str) -> None:
                 durable.unlink(path, "log.leftover")
 
 
-def _check_same(session: Session) -> None:
+def _read_same(session: Session) -> SessionState:
     reader = Reader.open(log_path(session.state))
     try:
         state, _ = read_state(reader, StreamId(session.name))
@@ -167,6 +165,7 @@ def _check_same(session: Session) -> None:
             f"session {session.name} in {show_text(session.state)} began with other calls than its file has now; "
             f"finish it as it began with `recovery drive {show_text(session.state)}`, or give the new calls another name and state"
         )
+    return state
 
 
 def ensure_ledger(state: SessionState, paths: SpacePaths) -> None:

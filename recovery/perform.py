@@ -16,18 +16,16 @@ from recovery.capture import capture_outside, count_scan_failure, describe_outsi
 from recovery.context import Context
 from recovery.decision import decide
 from recovery.facts import BootFact, DifferenceFact, LedgerFact
+from recovery.files import mark_root, ready_side
 from recovery.gather import Evidence, gather
 from recovery.labels import NOT_ACTED_ON, Label
 from recovery.restore import complete_restore, forget_contents, open_obligation, sync_workspace
-from recovery.space.ledger import append_fenced
-from recovery.space.protocol import PrepareSide
-from recovery.space.records import Prepare
 
 
 def recover(context: Context) -> None:
     """Decide and act until nothing is left to recover. Raises NeedsPersonError for rows this version does not act on."""
     forget_contents(context)
-    side: str | None = None
+    is_marked = False
     while True:
         steps.reach("gather.before")
         evidence = _gather(context)
@@ -35,13 +33,14 @@ def recover(context: Context) -> None:
         steps.reach("decided")
         if label in NOT_ACTED_ON:
             raise NeedsPersonError(describe_refusal(label, evidence))
-        if side is None:
+        if not is_marked:
             # Only now: rows that need a person touch no workspace path, and leave the ledger's memory of the log as it is (D2).
-            side = _prepare_workspace(context)
+            mark_root(context)
+            is_marked = True
         if label is Label.SETTLED:
             _note_synced(context, evidence)
             return
-        _act(context, label, evidence, side)
+        _act(context, label, evidence)
         if label is Label.RECORD_OUTSIDE:
             # What changes again is met by the scan before the next call or the end: a workspace that never rests must not hold us here.
             return
@@ -70,19 +69,6 @@ def _gather(context: Context) -> Evidence:
         raise
 
 
-def _prepare_workspace(context: Context) -> str:
-    """Start the file worker and have it ready the side directory; where that is."""
-    context.space.start_worker(context.root)
-    state = context.journal.state
-    attempt = 1
-    while (key := context.key(f"d{state.head_seq}", attempt)) in context.ledger.state.attempts:
-        attempt += 1
-    mark = context.space.mark(f"e{context.epoch}-worker")
-    prepared = Prepare(key, "work", context.epoch, None, attempt, "side", mark, None, state.head_seq, state.head_hash)
-    append_fenced(context.ledger, context.epoch, prepared)
-    return str(context.space.change_files(PrepareSide(context.epoch, key, state.opened.root_identity)).detail["side"])
-
-
 def describe_refusal(label: Label, evidence: Evidence) -> str:
     """The sentence for a row that ends with exit 78: what, which, and the way out there is."""
     facts = evidence.facts
@@ -107,14 +93,14 @@ def describe_refusal(label: Label, evidence: Evidence) -> str:
             raise InternalError(f"{label.value} is acted on and has no refusal")
 
 
-def _act(context: Context, label: Label, evidence: Evidence, side: str) -> None:
+def _act(context: Context, label: Label, evidence: Evidence) -> None:
     named = evidence.facts.named()
     match label:
         case Label.COMPLETE_RESTORE:
-            _complete(context, side)
+            _complete(context)
         case Label.RESTORE_AND_RERUN | Label.RESTORE_AND_INTERRUPT | Label.RESTORE_UNSYNCED_HEAD:
             open_obligation(context, label, named)
-            _complete(context, side)
+            _complete(context)
         case Label.RERUN_RESTORED | Label.RUN_VOIDED:
             _note(context, label, named)
             calls.run_again(context)
@@ -155,11 +141,12 @@ def _note(context: Context, label: Label, facts: dict[str, object]) -> None:
     context.tell(f"call {call} attempt {attempt.number}: {label.value}")
 
 
-def _complete(context: Context, side: str) -> None:
+def _complete(context: Context) -> None:
     """Carry the open obligation out and close it; an interrupted call is settled in the same commit."""
     obligation = context.journal.state.obligation
     if obligation is None:
         raise InternalError("no obligation is open")
+    side = ready_side(context)
     records = complete_restore(context, side)
     interrupts = obligation.label == Label.RESTORE_AND_INTERRUPT
     if interrupts:

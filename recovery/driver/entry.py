@@ -108,11 +108,12 @@ def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socke
     state_directory = os.path.realpath(order.state)
     holders = Holders(settings.holders, ports.clock)
     is_new = holders.claim(root, name, state_directory, is_finished)
+    known: SessionState | None = None
     if order.session is not None:
         if not os.path.exists(log_path(order.state)) and holders.has_begun(root, name, state_directory):
             raise log_missing(order.state)
         try:
-            open_session(order.session, settings.epoch, settings.allow_network, ports.clock, ports.ids)
+            known = open_session(order.session, settings.epoch, settings.allow_network, ports.clock, ports.ids)
         except (CrashworthyError, OSError):
             # A session that could not begin must not keep the workspace from any other; one that another process began meanwhile must.
             if is_new and not os.path.exists(log_path(order.state)):
@@ -123,7 +124,7 @@ def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socke
     check_log_exists(order.state)
     check_writable_place(order.state, allow_network=settings.allow_network)
     remove_second_names(order.state)
-    state = _read(order.state, StreamId(name))
+    state = known or _read(order.state, StreamId(name))
     if state.is_finished:
         holders.release(root, name, state_directory)
         return _say_finished(order.state, name, None)

@@ -95,6 +95,7 @@ class LocalSpace:
         self._check_fence = check_fence
         self._shims = 0
         self._worker: socket.socket | None = None
+        self.side: str | None = None  # the side directory, once the file worker has readied it
         self._helpers: list[ProcessIdentity] = []
 
     @property

@@ -122,7 +122,6 @@ def test_decision_rerun_restored_when_the_driver_dies_between_restore_and_rerun(
         "driver@2:gather.before:1",
         "driver@2:decided:1",
         "spawner@2:start:1",
-        "worker@2:start:1",
     ],
 )
 def test_invariant_I12_a_takeover_killed_at_any_step_is_done_again(sandbox: Sandbox, step: str) -> None:
@@ -286,3 +285,11 @@ def test_rule_C6_a_workspace_that_never_rests_is_not_finished(sandbox: Sandbox) 
     assert "the workspace keeps changing outside any call; end what changes it and drive again" in driver.sentence()
     assert len(sandbox.of_kind(events.WorkspaceObserved)) == 4 and not sandbox.of_kind(events.SessionFinished)
     sandbox.drive()
+
+
+def test_rule_S6_a_drive_that_changes_no_workspace_path_starts_no_file_worker(sandbox: Sandbox) -> None:
+    driver = sandbox.start("run", sandbox.session(bash("echo one >> a")), epoch=1, wait=("driver@1:outcome.commit.before:1",))
+    sandbox.steps.kill("driver@1:outcome.commit.before:1", driver)
+    sandbox.drive()
+    registered = [line for line in (sandbox.state / "space" / "ledger").read_text().splitlines() if '"role":"worker"' in line]
+    assert ['"epoch":1,' in line for line in registered] == [True]

@@ -1,0 +1,39 @@
+"""The file worker as the driver uses it: started when an epoch first has a workspace path to change, not before.
+
+A drive that only adopts, reattaches or runs commands starts none: a process that is not there cannot be frozen inside a rename. What must
+hold: the side directory is readied, and the root marked with its identity, by the worker under a ledger record of its own (S6, R2).
+"""
+
+from recovery.context import Context
+from recovery.space.ledger import append_fenced
+from recovery.space.protocol import PrepareSide
+from recovery.space.records import Prepare
+from recovery.workspace.side import read_root_identity
+
+
+def ready_side(context: Context) -> str:
+    """The side directory, with a file worker of this epoch that serves; both are made ready at the first call.
+
+    Raises NeedsPersonError when the root is another's, LostProcessError, StaleEpochError.
+    """
+    if context.space.side is None:
+        context.space.start_worker(context.root)
+        context.space.side = _prepare_side(context)
+    return context.space.side
+
+
+def mark_root(context: Context) -> None:
+    """Have the root marked with its identity when it bears none yet (R6)."""
+    if read_root_identity(context.root).id is None:
+        ready_side(context)
+
+
+def _prepare_side(context: Context) -> str:
+    state = context.journal.state
+    attempt = 1
+    while (key := context.key(f"d{state.head_seq}", attempt)) in context.ledger.state.attempts:
+        attempt += 1
+    mark = context.space.mark(f"e{context.epoch}-worker")
+    prepared = Prepare(key, "work", context.epoch, None, attempt, "side", mark, None, state.head_seq, state.head_hash)
+    append_fenced(context.ledger, context.epoch, prepared)
+    return str(context.space.change_files(PrepareSide(context.epoch, key, state.opened.root_identity)).detail["side"])
