@@ -20,6 +20,7 @@ from chaos.listing import list_app
 from chaos.options import Options, Request, check_options, write_command
 from chaos.planted.command import planted
 from chaos.progress import make_progress
+from chaos.replay import replay
 from chaos.results import RUN_FORMAT, Verdict
 from chaos.rundir import RunDirectory
 from eventlog.errors import MisuseError
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 app.add_typer(list_app, name="list")
 app.command("planted")(planted)
+app.command("replay")(replay)
 
 
 @app.callback(invoke_without_command=True)
@@ -49,13 +51,14 @@ def campaign(
     scenario: Annotated[str, typer.Option(metavar="S", help="one scenario: its name, or the path of its file")] = "",
     step: Annotated[str, typer.Option(metavar="STEP", help="only trials aimed at ROLE:NAME:N or ROLE@EPOCH:NAME:N")] = "",
     fault: Annotated[str, typer.Option(metavar="F", help="only trials of this fault (chaos list faults)")] = "",
+    plan: Annotated[str, typer.Option(metavar="PLAN", help="play this one plan (chaos/README, Plans) on the scenario")] = "",
     engine: Annotated[str, typer.Option(metavar="DIR", help="run the engine copy in DIR instead of the installed one")] = "",
     out: Annotated[str, typer.Option(metavar="DIR", help="the run directory; chaos-runs/TIME-SEED when absent")] = "",
     stop_after: Annotated[int | None, typer.Option(metavar="N", help="stop after N failed trials")] = None,
     json: Annotated[str, typer.Option(metavar="F", help="also write the verdict and the counts to F as JSON")] = "",
 ) -> int:
     """Run a campaign: one clean run per scenario, then one trial per step, each judged by the oracle."""
-    options = Options(mode, seed, runs, budget, jobs, scenario, step, fault, engine, out, stop_after, json)
+    options = Options(mode, seed, runs, budget, jobs, scenario, step, fault, plan, engine, out, stop_after, json)
     if context.invoked_subcommand is not None:
         if options != Options():
             raise MisuseError(f"options before {context.invoked_subcommand!r} belong to a campaign; put its own after it")

@@ -8,35 +8,53 @@ What must hold:
 - The seed decides the order of the trials and nothing else: every order runs the same trials.
 """
 
+import contextlib
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
+from chaos.actions import format_action, format_plan
 from chaos.area import remove_tree
-from chaos.plan import Enumeration, enumerate_trials, find_killed, find_unfired, select_trials
+from chaos.enumeration import Enumeration, add_trial, enumerate_trials
+from chaos.plan import find_fired, find_unfired, select_trials
 from chaos.pool import AllLostError, Answered, Began, Lost, Pool
 from chaos.required import required_oracles
-from chaos.results import Recording, Trial, TrialResult, Verdict, merge_verdicts
+from chaos.results import Action, Recording, Trial, TrialResult, Verdict, merge_verdicts
 from chaos.rundir import RunDirectory
 from chaos.scenario import Scenario
-from chaos.zygote_client import Zygote
+from chaos.trial_set import TrialSet
+from chaos.zygote_client import Zygote, ZygoteError
 from eventlog.errors import MisuseError
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Which trials run. None and "" mean no limit; `stop_after` counts failed trials; `step` is a full step name."""
+    """Which trials run. None and "" mean no limit; `stop_after` counts failed trials; `step` is a full step name, `plan` a whole plan."""
 
     runs: int | None = None
     budget_secs: float | None = None
     stop_after: int | None = None
     step: str = ""
     fault: str = ""
+    plan: tuple[Action, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One set of trials of one scenario."""
+
+    scenario: Scenario
+    trial_set: TrialSet
+
+    @property
+    def group(self) -> str:
+        """What names it."""
+        return f"{self.scenario.name} after {format_plan(self.trial_set.before)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +78,15 @@ class Watcher(Protocol):
         """One of them ended."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """One trial to run, with the final state that it must converge to."""
+
+    work: Work
+    trial: Trial
+    converges_to: Mapping[str, Any]
+
+
 class Campaign:
     """Runs scenarios over a pool of zygotes and writes a run directory. `area` is where trials live while they run."""
 
@@ -69,22 +96,24 @@ class Campaign:
         self._area = area
         self._watcher = watcher
         self._clock = clock
+        self._kept_in_trouble: dict[Trial, str] = {}
 
     def run(self, scenarios: Sequence[Scenario], limits: Limits, seed: int) -> CampaignResult:
         """The whole campaign. Raises MisuseError when `limits` leave no trial, AllLostError when no zygote is left."""
         deadline = None if limits.budget_secs is None else self._clock() + limits.budget_secs
-        by_name = {scenario.name: scenario for scenario in scenarios}
-        recordings = self.record(scenarios)
-        enumerations = self._enumerate(recordings, by_name)
-        trials = [trial for one in enumerations for trial in one.trials]
-        chosen = select_trials(trials, limits.step, limits.fault)
-        if trials and not chosen:
+        works = [Work(scenario, trial_set) for scenario in scenarios for trial_set in scenario.trials]
+        recordings = self.record(works)
+        tasks, enumerations = self._enumerate(works, recordings, limits.plan)
+        chosen_trials = select_trials([task.trial for task in tasks], limits.step, limits.fault, limits.plan)
+        if tasks and not chosen_trials:
             raise MisuseError(_nothing_chosen(limits))
+        numbers = {(trial.scenario, trial.number) for trial in chosen_trials}
+        chosen = [task for task in tasks if (task.trial.scenario, task.trial.number) in numbers]
         random.Random(seed).shuffle(chosen)
         chosen = chosen if limits.runs is None else chosen[: limits.runs]
         results = [one.result for one in recordings]
-        results += self._run_trials(chosen, by_name, {one.scenario: one.steps for one in enumerations}, limits.stop_after, deadline)
-        left = len(trials) - (len(results) - len(recordings))
+        results += self._run_trials(chosen, limits.stop_after, deadline)
+        left = len(tasks) - (len(results) - len(recordings))
         reasons = _find_gaps(enumerations, results) if not left else []
         unbegun = len(chosen) - (len(results) - len(recordings))
         if unbegun and limits.budget_secs is not None:
@@ -94,85 +123,111 @@ class Campaign:
             verdict, reasons = merge_verdicts([verdict, Verdict.UNKNOWN]), ["no trial ran"]
         return CampaignResult(verdict, tuple(reasons), tuple(results), enumerations, left)
 
-    def record(self, scenarios: Sequence[Scenario]) -> list[Recording]:
-        """A clean run of each scenario, in the order given; trouble makes it unknown. Raises AllLostError when each one cost a zygote."""
-        self._watcher.begin("clean runs", len(scenarios))
+    def record(self, works: Sequence[Work]) -> list[Recording]:
+        """A clean run of each set, in the order given; trouble makes it unknown. Raises AllLostError when each one cost a zygote."""
+        self._watcher.begin("clean runs", len(works))
 
-        def ask(zygote: Zygote, scenario: Scenario) -> Recording:
-            return zygote.record(scenario, self._make_directory(f"{scenario.name}-clean"))
+        def ask(zygote: Zygote, numbered: tuple[int, Work]) -> Recording:
+            work = numbered[1]
+            with self._directory(zygote, _clean_trial(work)) as directory:
+                recording = zygote.record(work.scenario, work.trial_set.before, directory)
+                checked = distrust_recording(recording, required_oracles(work.scenario), work.trial_set.label)
+                return msgspec.structs.replace(checked, result=self._keep(checked.result, directory))
 
-        recordings: dict[str, Recording] = {}
+        recordings: dict[int, Recording] = {}
         lost: list[str] = []
-        for news in self._pool.work(scenarios, ask):
+        for news in self._pool.work(list(enumerate(works)), ask, lambda numbered: numbered[1].group):
             match news:
-                case Began(scenario):
-                    self._run.history.note_started(_clean_trial(scenario.name))
+                case Began((_, work)):
+                    self._run.history.note_started(_clean_trial(work))
                 case Lost(slot, reason):
                     lost.append(reason)
                     self._run.history.note("zygote lost", slot=slot, reason=reason)
-                case Answered(scenario, value, trouble):
-                    recording = value or Recording(scenario.name, (), make_unknown(_clean_trial(scenario.name), trouble))
-                    result = self._settle(distrust_recording(recording, required_oracles(scenario)).result, f"{scenario.name}-clean")
-                    recordings[scenario.name] = msgspec.structs.replace(recording, result=result)
-        if len(lost) == len(scenarios):
+                case Answered((number, work), value, trouble):
+                    recording = value or Recording(work.scenario.name, (), make_unknown(_clean_trial(work), trouble))
+                    recordings[number] = msgspec.structs.replace(recording, result=self._settle(recording.result))
+        if len(lost) == len(works):
             raise AllLostError(f"every clean run lost its zygote: {lost[-1]}")
-        return [recordings[scenario.name] for scenario in scenarios]
+        return [recordings[number] for number, _ in enumerate(works)]
 
-    def _enumerate(self, recordings: Sequence[Recording], by_name: dict[str, Scenario]) -> tuple[Enumeration, ...]:
+    def _enumerate(
+        self, works: Sequence[Work], recordings: Sequence[Recording], plan: tuple[Action, ...]
+    ) -> tuple[list[_Task], tuple[Enumeration, ...]]:
+        tasks: list[_Task] = []
         enumerations: list[Enumeration] = []
-        number = 1
-        for recording in recordings:
-            if recording.result.verdict is Verdict.PASS:
-                one = enumerate_trials(recording, by_name[recording.scenario].plan, number)
-                number += len(one.trials)
-                self._run.add_steps(one)
-                enumerations.append(one)
-        return tuple(enumerations)
+        numbers: dict[str, int] = {}
+        for work, recording in zip(works, recordings, strict=True):
+            if recording.result.verdict is not Verdict.PASS:
+                continue
+            name = work.scenario.name
+            one = enumerate_trials(recording, work.scenario, work.trial_set, numbers.get(name, 0) + 1)
+            if plan and name not in numbers and not _has_trial(work.scenario, plan, recordings, works):
+                one = add_trial(one, plan)
+            numbers[name] = numbers.get(name, 0) + len(one.trials)
+            self._run.add_steps(one)
+            enumerations.append(one)
+            tasks += [_Task(work, trial, _expected_parts(work, recording)) for trial in one.trials]
+        return tasks, tuple(enumerations)
 
-    def _run_trials(
-        self,
-        trials: Sequence[Trial],
-        by_name: dict[str, Scenario],
-        steps: dict[str, tuple[str, ...]],
-        stop_after: int | None,
-        deadline: float | None,
-    ) -> list[TrialResult]:
-        self._watcher.begin("trials", len(trials))
+    def _run_trials(self, tasks: Sequence[_Task], stop_after: int | None, deadline: float | None) -> list[TrialResult]:
+        self._watcher.begin("trials", len(tasks))
 
-        def ask(zygote: Zygote, trial: Trial) -> TrialResult:
-            return zygote.run(by_name[trial.scenario], trial, self._make_directory(_directory_name(trial)), steps[trial.scenario])
+        def ask(zygote: Zygote, task: _Task) -> TrialResult:
+            with self._directory(zygote, task.trial) as directory:
+                result = zygote.run(task.work.scenario, task.trial, directory, task.converges_to)
+                return self._keep(distrust(result, required_oracles(task.work.scenario)), directory)
 
         results: list[TrialResult] = []
         failed = 0
-        for news in self._pool.work(trials, ask):
+        for news in self._pool.work(tasks, ask, lambda task: task.work.group):
             match news:
-                case Began(trial):
-                    self._run.history.note_started(trial)
+                case Began(task):
+                    self._run.history.note_started(task.trial)
                 case Lost(slot, reason):
                     self._run.history.note("zygote lost", slot=slot, reason=reason)
-                case Answered(trial, value, trouble):
-                    required = required_oracles(by_name[trial.scenario])
-                    results.append(self._settle(distrust(value or make_unknown(trial, trouble), required), _directory_name(trial)))
+                case Answered(task, value, trouble):
+                    results.append(self._settle(value or make_unknown(task.trial, trouble)))
                     failed += results[-1].verdict is Verdict.FAIL
             if (stop_after is not None and failed >= stop_after) or (deadline is not None and self._clock() >= deadline):
                 self._pool.stop()
         return results
 
-    def _make_directory(self, name: str) -> Path:
-        directory = self._area / name
-        directory.mkdir()
-        return directory
+    @contextlib.contextmanager
+    def _directory(self, zygote: Zygote, trial: Trial) -> Iterator[Path]:
+        """The directory of a zygote's trials, the same for all of them, empty. What a trial in trouble left in it is kept."""
+        directory = self._area / f"slot-{zygote.slot}" / "trial"
+        directory.mkdir(parents=True)
+        try:
+            yield directory
+        except ZygoteError as error:
+            self._kept_in_trouble[trial] = self._run.keep(make_unknown(trial, str(error)), directory).kept
+            raise
+        finally:
+            remove_tree(directory)
 
-    def _settle(self, result: TrialResult, name: str) -> TrialResult:
-        """Keep what a trial that did not pass left, remove its directory, record its end."""
-        directory = self._area / name
-        if result.verdict is not Verdict.PASS:
-            result = self._run.keep(result, directory)
-        remove_tree(directory)
+    def _keep(self, result: TrialResult, directory: Path) -> TrialResult:
+        return result if result.verdict is Verdict.PASS else self._run.keep(result, directory)
+
+    def _settle(self, result: TrialResult) -> TrialResult:
+        """Record the end of a trial."""
+        if result.trial in self._kept_in_trouble:
+            result = msgspec.structs.replace(result, kept=self._kept_in_trouble.pop(result.trial))
         self._run.history.note_ended(result)
         self._run.add_result(result)
         self._watcher.advance(result)
         return result
+
+
+def _has_trial(scenario: Scenario, plan: tuple[Action, ...], recordings: Sequence[Recording], works: Sequence[Work]) -> bool:
+    """Whether a plan that somebody gave is that of a trial of the scenario already."""
+    pairs = [(work, recording) for work, recording in zip(works, recordings, strict=True) if work.scenario.name == scenario.name]
+    made = [enumerate_trials(recording, work.scenario, work.trial_set).trials for work, recording in pairs]
+    return any(trial.plan == plan for trials in made for trial in trials)
+
+
+def _expected_parts(work: Work, recording: Recording) -> Mapping[str, Any]:
+    """What every trial of a set must end in: where interrupted calls are issued again, what its clean run ended in."""
+    return recording.parts if work.scenario.on_interrupted == "reissue" or work.trial_set.label else {}
 
 
 def distrust(result: TrialResult, required: frozenset[str]) -> TrialResult:
@@ -181,7 +236,7 @@ def distrust(result: TrialResult, required: frozenset[str]) -> TrialResult:
         return result
     unfired = find_unfired(result.trial, result.faults)
     if unfired:
-        reason = f"the {unfired[0].do} at {unfired[0].at} did not fire, so nothing was proved"
+        reason = f"{format_action(unfired[0])} did not fire, so nothing was proved"
     elif missing := sorted(required - {one.oracle for one in result.oracles}):
         reason = f"not judged by {', '.join(missing)}"
     elif merge_verdicts([one.verdict for one in result.oracles]) is not Verdict.PASS:
@@ -191,11 +246,14 @@ def distrust(result: TrialResult, required: frozenset[str]) -> TrialResult:
     return msgspec.structs.replace(result, verdict=Verdict.UNKNOWN, reason=reason)
 
 
-def distrust_recording(recording: Recording, required: frozenset[str]) -> Recording:
-    """The recording, unknown instead of a pass when it passed no step or nothing was judged."""
+def distrust_recording(recording: Recording, required: frozenset[str], label: str = "") -> Recording:
+    """The recording, unknown instead of a pass when it passed no step, nothing was judged, or recovery's first decision was not `label`."""
     result = distrust(recording.result, required)
     if result.verdict is Verdict.PASS and not recording.steps:
         result = msgspec.structs.replace(result, verdict=Verdict.UNKNOWN, reason="the clean run passed no step")
+    if result.verdict is Verdict.PASS and label and result.decisions[:1] != (label,):
+        reason = f"recovery decided {', '.join(result.decisions) or 'nothing'} first, not {label}"
+        result = msgspec.structs.replace(result, verdict=Verdict.UNKNOWN, reason=reason)
     return msgspec.structs.replace(recording, result=result)
 
 
@@ -204,26 +262,28 @@ def make_unknown(trial: Trial, trouble: str) -> TrialResult:
     return TrialResult(trial, Verdict.UNKNOWN, f"harness: {trouble}", (), (), (), {}, 0, 0, 0.0)
 
 
-def _clean_trial(name: str) -> Trial:
-    return Trial(0, name, ())
-
-
-def _directory_name(trial: Trial) -> str:
-    return f"{trial.scenario}-{trial.number}"
+def _clean_trial(work: Work) -> Trial:
+    return Trial(0, work.scenario.name, work.trial_set.before, fault="")
 
 
 def _find_gaps(enumerations: Sequence[Enumeration], results: Sequence[TrialResult]) -> list[str]:
-    """Scenarios whose steps are not all killed or unreachable although every trial ran."""
+    """Sets whose steps are not all killed or unreachable, or not all frozen that should be, although every trial ran."""
     gaps = []
     for one in enumerations:
-        mine = [result for result in results if result.trial.scenario == one.scenario]
-        known = find_killed(one.steps, mine).union(unreachable.step for unreachable in one.unreachable)
-        missing = [step for step in one.steps if step not in known]
-        if missing:
-            gaps.append(f"{one.scenario}: {len(missing)} steps are neither killed nor unreachable, first {missing[0]}")
+        numbers = {trial.number for trial in one.trials}
+        mine = [result for result in results if result.trial.scenario == one.scenario and result.trial.number in numbers]
+        killed = find_fired(one.steps, one.prefix, "kill", mine).union(unreachable.step for unreachable in one.unreachable)
+        frozen = find_fired(one.frozen, one.prefix, "freeze", mine)
+        for steps, known, what in ((one.steps, killed, "killed nor unreachable"), (one.frozen, frozen, "frozen nor named as not to be")):
+            missing = [step for step in steps if step not in known]
+            if missing:
+                gaps.append(f"{one.scenario}: {len(missing)} steps are neither {what}, first {missing[0]}")
     return gaps
 
 
 def _nothing_chosen(limits: Limits) -> str:
-    wanted = " and ".join([f"step {limits.step}"] * bool(limits.step) + [f"fault {limits.fault}"] * bool(limits.fault))
+    wanted = " and ".join(
+        [f"step {limits.step}"] * bool(limits.step) + [f"fault {limits.fault}"] * bool(limits.fault)
+        + ["that plan"] * bool(limits.plan)
+    )
     return f"no trial has {wanted}; chaos list steps shows the steps of each scenario's clean run"

@@ -22,6 +22,10 @@ class Judgement(msgspec.Struct, frozen=True):
     restored: int = 0
     displaced: int = 0
     digest: str | None = None
+    decisions: tuple[str, ...] = ()
+    final: str = ""
+    final_parts: dict[str, Any] = {}
+    events: tuple[dict[str, Any], ...] = ()
     error: str | None = None
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from chaos.area import open_area
-from chaos.campaign import Campaign, CampaignResult, Watcher
+from chaos.campaign import Campaign, CampaignResult, Watcher, Work
+from chaos.enumeration import Enumeration, enumerate_trials
 from chaos.options import Request
-from chaos.plan import Enumeration, enumerate_trials
 from chaos.pool import Pool
 from chaos.results import TrialResult, Verdict
 from chaos.rundir import Config, RunDirectory, describe_scenarios
@@ -52,7 +52,7 @@ def make_config(request: Request, command: str, program: str, scenario_argument:
 def start_processes(run: RunDirectory, engine: Path | None) -> StartZygote:
     """What starts the real zygotes of a run; their standard error goes to its directory."""
     command = zygote_command(engine)
-    return lambda slot: ProcessZygote(command, run.path / "zygotes" / f"{slot}.txt")
+    return lambda slot: ProcessZygote(command, run.path / "zygotes" / f"{slot}.txt", slot=slot)
 
 
 @contextlib.contextmanager
@@ -75,17 +75,18 @@ def run_request(request: Request, run: RunDirectory, watcher: Watcher, start: St
 
 def record_steps(scenarios: Sequence[Scenario], engine: Path | None, jobs: int) -> list[Enumeration]:
     """The steps of each scenario's clean run, for `chaos list steps`. MisuseError when a clean run does not pass."""
+    works = [Work(scenario, trial_set) for scenario in scenarios for trial_set in scenario.trials]
     with open_area() as area:
         config = Config(0, "list", "chaos list steps", jobs, 0, describe_scenarios(scenarios))
         with RunDirectory(area / "run", config, time.monotonic) as run, open_pool(start_processes(run, engine), jobs) as pool:
-            recordings = Campaign(pool, run, area, Silent()).record(scenarios)
+            recordings = Campaign(pool, run, area, Silent()).record(works)
     for recording in recordings:
         if recording.result.verdict is not Verdict.PASS:
             reason = recording.result.reason
             raise MisuseError(
                 f"{recording.scenario}: its clean run does not pass ({reason}); chaos --scenario {recording.scenario} shows more"
             )
-    return [enumerate_trials(one) for one in recordings]
+    return [enumerate_trials(one, work.scenario, work.trial_set) for one, work in zip(recordings, works, strict=True)]
 
 
 def _project_version() -> str:

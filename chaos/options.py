@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from chaos.actions import parse_plan
 from chaos.campaign import Limits
 from chaos.catalogue import check_mode, choose
-from chaos.plan import FAULTS, format_step, parse_short_step
+from chaos.plan import FAULTS
+from chaos.results import Action
 from chaos.scenario import Scenario
+from chaos.step import format_step, parse_short_step
 from eventlog.errors import MisuseError
 
 _DURATION = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>ms|s|m|h)\Z")
@@ -28,6 +31,7 @@ class Options:
     scenario: str = ""
     step: str = ""
     fault: str = ""
+    plan: str = ""
     engine: str = ""
     out: str = ""
     stop_after: int | None = None
@@ -61,6 +65,7 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
         stop_after=options.stop_after,
         step=format_step(parse_short_step(options.step, "--step")) if options.step else "",
         fault=_check_fault(options.fault),
+        plan=_check_plan(options),
     )
     return Request(
         mode=check_mode(options.mode),
@@ -102,12 +107,24 @@ def write_command(program: str, options: Options, seed: int) -> str:
         ("--scenario", options.scenario),
         ("--step", options.step),
         ("--fault", options.fault),
+        ("--plan", options.plan),
         ("--engine", options.engine),
         ("--stop-after", options.stop_after),
         ("--seed", seed),
     )
     words = [word for name, value in given if value not in (None, "") for word in (name, str(value))]
     return shlex.join([*shlex.split(program), *words])
+
+
+def _check_plan(options: Options) -> tuple[Action, ...]:
+    if not options.plan:
+        return ()
+    for name, given in (("--step", options.step), ("--fault", options.fault)):
+        if given:
+            raise MisuseError(f"--plan is one whole trial and {name} chooses among those there are; leave one of the two away")
+    if not options.scenario:
+        raise MisuseError("--plan is played on one scenario; name it with --scenario")
+    return parse_plan(options.plan, "--plan")
 
 
 def _check_fault(fault: str) -> str:

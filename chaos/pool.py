@@ -8,7 +8,7 @@ a campaign that went on would only count unknowns.
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -88,12 +88,67 @@ class _Slot:
             self._zygote = None
 
 
+def _one_group(request: object) -> Hashable:
+    """All requests alike."""
+    return ""
+
+
+class _Queue(Generic[Request]):
+    """Requests in groups that are best answered by one zygote, which then need not make for each group what another has made already.
+
+    A slot takes from the group it works on, then from one that it worked on before (`homes`), then from the largest that nobody works
+    on, then from the largest.
+    """
+
+    def __init__(self, requests: Sequence[Request], group_of: Callable[[Request], Hashable], homes: dict[Hashable, int]) -> None:
+        self._lock = threading.Lock()
+        self._groups: dict[Hashable, deque[Request]] = {}
+        for request in requests:
+            self._groups.setdefault(group_of(request), deque()).append(request)
+        self._homes = homes
+        self._current: dict[int, Hashable] = {}
+
+    def take(self, slot: int) -> Request:
+        """The next request for a slot; IndexError when none is left."""
+        with self._lock:
+            group = self._current.get(slot)
+            if group not in self._groups:
+                group = self._choose(slot)
+                self._current[slot] = group
+                self._homes.setdefault(group, slot)
+            waiting = self._groups[group]
+            request = waiting.popleft()
+            if not waiting:
+                del self._groups[group]
+            return request
+
+    def _choose(self, slot: int) -> Hashable:
+        if not self._groups:
+            raise IndexError("no request is left")
+        taken = {group for other, group in self._current.items() if other != slot}
+        home = {group for group in self._groups if self._homes.get(group) == slot}
+        free = {group for group in self._groups if group not in taken and group not in self._homes}
+        idle = {group for group in self._groups if group not in taken}
+        chosen = home or free or idle or set(self._groups)
+        return max((group for group in self._groups if group in chosen), key=lambda group: len(self._groups[group]))
+
+    def __len__(self) -> int:
+        with self._lock:
+            return sum(map(len, self._groups.values()))
+
+    def clear(self) -> None:
+        """Forget what is left."""
+        with self._lock:
+            self._groups.clear()
+
+
 class Pool:
     """Up to `jobs` zygotes, started by `start(slot)` when first needed and kept from one batch to the next."""
 
     def __init__(self, start: Callable[[int], Zygote], jobs: int) -> None:
         self._slots = [_Slot(number, start) for number in range(1, jobs + 1)]
         self._stop: Callable[[], None] = _do_nothing
+        self._homes: dict[Hashable, int] = {}
 
     def stop(self) -> None:
         """Begin no more requests of the batch under way; those begun are answered."""
@@ -105,13 +160,14 @@ class Pool:
             slot.close()
 
     def work(
-        self, requests: Sequence[Request], ask: Callable[[Zygote, Request], Value]
+        self, requests: Sequence[Request], ask: Callable[[Zygote, Request], Value], group_of: Callable[[Request], Hashable] = _one_group
     ) -> "Iterator[Began[Request] | Answered[Request, Value] | Lost]":
-        """Answer `requests`, begun in order. Leaving the iterator early begins no more and waits for those under way.
+        """Answer `requests`, those of one group in order; a group stays with one zygote as far as that keeps all at work. Leaving the
+        iterator early begins no more and waits for those under way.
 
         Raises AllLostError when requests are left and no zygote is.
         """
-        waiting = deque(requests)
+        waiting = _Queue(requests, group_of, self._homes)
         self._stop = waiting.clear
         news: queue.SimpleQueue[Began[Request] | Answered[Request, Value] | Lost | _Crashed | _Stopped] = queue.SimpleQueue()
         usable = [slot for slot in self._slots if slot.restarts_left >= 0]
@@ -149,7 +205,7 @@ def _do_nothing() -> None:
 
 def _serve(
     slot: _Slot,
-    waiting: deque[Request],
+    waiting: _Queue[Request],
     permits: threading.Semaphore,
     ask: Callable[[Zygote, Request], Value],
     tell: Callable[[object], None],
@@ -158,7 +214,7 @@ def _serve(
     try:
         while permits.acquire():
             try:
-                request = waiting.popleft()
+                request = waiting.take(slot.number)
             except IndexError:
                 return
             tell(Began(request))

@@ -8,12 +8,14 @@ goes on. A process whose parent is gone is the runner's, as subreaper.
 import os
 import select
 import signal
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from chaos.results import Alive
 
 DEATH_SECS = 20.0
+STOP_POLL_SECS = 0.001
 
 
 def read_stat(pid: int) -> list[str]:
@@ -139,3 +141,45 @@ def reap_all(without: int) -> None:
     for pid in _children(os.getpid()):
         if pid != without and read_stat(pid)[:1] == ["Z"]:
             os.waitpid(pid, 0)
+
+
+def stop_process(pid: int, seconds: float) -> bool:
+    """SIGSTOP a process and wait until it is seen stopped; False when it ended instead. TimeoutError when it does neither."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + seconds
+    while (state := (read_stat(pid) or ["X"])[0]) not in ("T", "Z", "X"):
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"waited {seconds:g} s for process {pid} to stop")
+        select.select([], [], [], STOP_POLL_SECS)
+    return state == "T"
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal."""
+    return (read_stat(pid) or ["X"])[0] == "T"
+
+
+def holds_write_lock(pid: int) -> bool:
+    """Whether a process holds a POSIX write lock on anything, by the kernel's own list."""
+    for line in Path("/proc/locks").read_text("ascii").splitlines():
+        fields = line.split()
+        if fields[1:2] == ["POSIX"] and "WRITE" in fields and str(pid) in fields[4:5]:
+            return True
+    return False
+
+
+def wait_all_ended(pids: Sequence[int], seconds: float) -> bool:
+    """Wait until every one of some processes has ended; False when one has not after `seconds`."""
+    deadline = time.monotonic() + seconds
+    for pid in pids:
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            wait_readable(descriptor, max(0.0, deadline - time.monotonic()), f"the end of process {pid}")
+        except TimeoutError:
+            return False
+        finally:
+            os.close(descriptor)
+    return True

@@ -5,6 +5,7 @@ oracle and trouble in the harness are unknown, never a pass and never a product 
 """
 
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -112,7 +113,8 @@ class TrialResult(msgspec.Struct, frozen=True):
 class Recording(msgspec.Struct, frozen=True):
     """A clean run of a scenario: its steps in the order passed, and its own verdict (it must pass before anything is killed).
 
-    `prefix` are the actions that come before the recorded drivers (they may be taken from a saved state); `saved` tells that they can.
+    `prefix` are the actions that come before the recorded steps, of which the first `saved` can be taken from a saved state; `parts` tells
+    what the digest `result.final` is made of.
     `kill_mark` is the mark that was in force (`cgroup` or `environment`): with `environment` the death of a command whose shim was
     killed cannot be proved, so those steps are unreachable.
     """
@@ -122,4 +124,5 @@ class Recording(msgspec.Struct, frozen=True):
     result: TrialResult
     kill_mark: str = "cgroup"
     prefix: tuple[Action, ...] = ()
-    saved: bool = False
+    saved: int = 0
+    parts: dict[str, Any] = {}

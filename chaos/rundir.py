@@ -2,7 +2,7 @@
 
     config.json     first, before any process starts: format, seed, the command that repeats the run, the scenarios themselves
     history.jsonl   one line per operation and per change of a fault (`chaos.history`)
-    steps.jsonl     one line per scenario: the steps of its clean run, the unreachable ones with their reasons, its number of trials
+    steps.jsonl     one line per set of trials: the steps of its clean run, the unreachable ones with their reasons, its number of trials
     results.jsonl   one `chaos.results.TrialResult` per line; clean runs are trial 0
     artifacts/      the directories of trials that did not pass, at most `KEPT` of them
     zygotes/        what each zygote wrote to its standard error
@@ -12,6 +12,8 @@ Written once, never changed. `chaos.results.RUN_FORMAT` is the version of all of
 """
 
 import subprocess
+import threading
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -19,8 +21,9 @@ from typing import Any, Self
 
 import msgspec
 
+from chaos.actions import format_plan
+from chaos.enumeration import Enumeration
 from chaos.history import Clock, History
-from chaos.plan import Enumeration
 from chaos.results import RUN_FORMAT, TrialResult, Verdict
 from chaos.scenario import Scenario, to_json
 from eventlog.errors import MisuseError
@@ -47,7 +50,7 @@ class Config(msgspec.Struct, frozen=True):
 
 
 class RunDirectory:
-    """Writes one run directory. Used by one thread."""
+    """Writes one run directory. Used by one thread, but for `keep`."""
 
     def __init__(self, path: Path, config: Config, clock: Clock) -> None:
         """Make `path` and write the configuration; MisuseError when there is something at `path` or it cannot be made."""
@@ -66,6 +69,7 @@ class RunDirectory:
         self._steps = (path / "steps.jsonl").open("xb", buffering=0)
         self._results = (path / "results.jsonl").open("xb", buffering=0)
         self._kept = 0
+        self._keeping = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -76,13 +80,16 @@ class RunDirectory:
         self._results.close()
 
     def add_steps(self, enumeration: Enumeration) -> None:
-        """Record what one scenario's clean run passed and what was made of it."""
+        """Record what the clean run of one set of trials passed and what was made of it."""
         line = {
             "scenario": enumeration.scenario,
             "steps": enumeration.steps,
             "unreachable": [{"step": one.step, "reason": one.reason} for one in enumeration.unreachable],
             "trials": len(enumeration.trials),
             "kill_mark": enumeration.kill_mark,
+            "before": format_plan(enumeration.prefix),
+            "frozen": enumeration.frozen,
+            "not_frozen": [{"step": one.step, "reason": one.reason} for one in enumeration.not_frozen],
         }
         self._steps.write(msgspec.json.encode(line) + b"\n")
 
@@ -92,10 +99,11 @@ class RunDirectory:
         The processes of the trial are dead by now, so that its log may be copied by plain means. `cp -a` because it alone keeps hard links,
         FIFOs and every name; a copy that fails leaves its reason in `kept`.
         """
-        if self._kept >= KEPT or not directory.is_dir():
-            return result
-        self._kept += 1
-        target = self.path / "artifacts" / f"{result.trial.scenario}-{result.trial.number}"
+        with self._keeping:
+            if self._kept >= KEPT or not directory.is_dir():
+                return result
+            self._kept += 1
+        target = self.path / "artifacts" / name_artifact(result)
         target.parent.mkdir(exist_ok=True)
         done = subprocess.run(
             ["cp", "-a", "--", str(directory), str(target)], capture_output=True, text=True, errors="replace", check=False
@@ -111,6 +119,12 @@ class RunDirectory:
         """Write the verdict: the last file of a run."""
         document = {"format": RUN_FORMAT, "verdict": verdict, "reasons": list(reasons), "summary": summary}
         (self.path / "verdict.json").write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
+
+
+def name_artifact(result: TrialResult) -> str:
+    """The name of a trial's kept directory. Clean runs have no number of their own, but each has its own prefix."""
+    number = str(result.trial.number) if result.trial.number else f"clean-{zlib.crc32(format_plan(result.trial.plan).encode()):08x}"
+    return f"{result.trial.scenario}-{number}"
 
 
 def describe_scenarios(scenarios: Sequence[Scenario]) -> tuple[dict[str, Any], ...]:

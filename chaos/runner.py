@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from chaos.judging import OracleProcess
-from chaos.results import Recording, Trial, TrialResult
+from chaos.results import Action, Recording, Trial, TrialResult
 from chaos.scenario import from_json
 from chaos.trial import Bench, record_scenario, run_trial
 from recovery.space.kernel import become_subreaper, name_process
@@ -24,7 +24,9 @@ class _Request(msgspec.Struct, frozen=True):
     scenario: dict[str, Any]
     directory: str
     trial: Trial | None = None
-    steps: list[str] = []
+    prefix: tuple[Action, ...] = ()
+    converges_to: dict[str, Any] = {}
+    from_zero: bool = False
 
 
 class _Answer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -55,9 +57,12 @@ def _answer(bench: Bench, line: bytes) -> _Answer:
         scenario = from_json(request.scenario)
         match request.op, request.trial:
             case "record", _:
-                return _Answer(recording=record_scenario(bench, scenario, Path(request.directory)))
+                return _Answer(recording=record_scenario(bench, scenario, request.prefix, Path(request.directory)))
             case "trial", Trial() as trial:
-                return _Answer(result=run_trial(bench, scenario, trial, Path(request.directory), request.steps))
+                return _Answer(result=run_trial(bench, scenario, trial, Path(request.directory), request.converges_to))
+            case "replay", Trial() as trial:
+                chosen = msgspec.structs.replace(trial, saved=0) if request.from_zero else trial
+                return _Answer(result=run_trial(bench, scenario, chosen, Path(request.directory), request.converges_to, transcribe=True))
             case other, _:
                 return _Answer(error=f"unknown request {other!r}")
     except Exception as error:  # noqa: BLE001

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from chaos.plan import FAULT_KINDS, format_step, parse_step
+from chaos.actions import action_from_json, action_to_json
 from chaos.results import Action
+from chaos.trial_set import TrialSet, parse_trial_sets, trial_set_to_json
 from eventlog.errors import MisuseError
 from recovery.script import (
     SESSION_NAME,
@@ -28,7 +29,10 @@ from recovery.script import (
 
 SeedKind = Literal["file", "directory", "symlink", "hardlink", "fifo"]
 
-_KEYS = ("name", "about", "on_interrupted", "seed", "seed_tree", "call", "calls", "witnessed", "ready", "gate", "compare_output", "plan")
+_KEYS = (
+    *("name", "about", "on_interrupted", "seed", "seed_tree", "call", "calls", "witnessed", "ready", "gate", "compare_output", "plan"),
+    "trials",
+)
 _SEED_KEYS: dict[SeedKind, tuple[str, ...]] = {
     "file": ("content", "mode"),
     "directory": ("mode",),
@@ -54,7 +58,8 @@ class Scenario:
     """A scenario file, checked.
 
     `witnessed` are indexes of `calls` from 0. `ready` and `gate` are file names in the trial's outside directory ("" for none): a
-    command makes `ready` when it waits, the runner makes `gate` to let it go on. A `plan` of its own makes it one trial.
+    command makes `ready` when it waits, the runner makes `gate` to let it go on. A `plan` of its own makes it one trial, else `trials`
+    say which there are.
     """
 
     name: str
@@ -67,6 +72,7 @@ class Scenario:
     gate: str
     compare_output: bool
     plan: tuple[Action, ...]
+    trials: tuple[TrialSet, ...] = (TrialSet(),)
 
 
 def load_scenario(file: Path) -> Scenario:
@@ -96,7 +102,8 @@ def to_json(scenario: Scenario) -> dict[str, Any]:
         "ready": scenario.ready,
         "gate": scenario.gate,
         "compare_output": scenario.compare_output,
-        "plan": [{"at": action.at, "do": action.do} for action in scenario.plan],
+        "plan": [action_to_json(action) for action in scenario.plan],
+        "trials": [trial_set_to_json(one) for one in scenario.trials],
     }
 
 
@@ -124,6 +131,7 @@ def _parse(table: Mapping[str, Any], calls: tuple[Call, ...], where: str) -> Sce
         gate=gate,
         compare_output=_flag(table, "compare_output", where),
         plan=_parse_plan(table.get("plan", []), where),
+        trials=parse_trial_sets(table.get("trials", []), where),
     )
 
 
@@ -256,17 +264,7 @@ def _check_place(entry: SeedEntry, kinds: Mapping[bytes, SeedKind], where: str) 
 def _parse_plan(tables: Any, where: str) -> tuple[Action, ...]:
     if not isinstance(tables, list):
         raise MisuseError(f"{where}: plan must be [[plan]] tables with at and do")
-    return tuple(_parse_action(table, f"{where}: plan {number}") for number, table in enumerate(tables, 1))
-
-
-def _parse_action(table: Any, where: str) -> Action:
-    if not isinstance(table, Mapping) or set(table) != {"at", "do"}:
-        raise MisuseError(f'{where}: an action has exactly at and do, such as at = "driver@1:outcome.commit.before:1", do = "kill"')
-    if table["do"] not in FAULT_KINDS:
-        raise MisuseError(f"{where}: unknown do {table['do']!r}; use {', '.join(FAULT_KINDS)}")
-    if not isinstance(table["at"], str):
-        raise MisuseError(f"{where}: at must be a string, found {table['at']!r}")
-    return Action(at=format_step(parse_step(table["at"], where)), do=table["do"])
+    return tuple(action_from_json(table, f"{where}: plan {number}") for number, table in enumerate(tables, 1))
 
 
 def _seed_to_json(entry: SeedEntry) -> dict[str, Any]:

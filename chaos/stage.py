@@ -1,4 +1,4 @@
-"""One trial's stage: the step socket on which its processes announce themselves, the gate that a waiting command needs, and the drivers.
+"""One trial's stage: its drivers, the step socket on which their processes announce themselves, and the gate that a waiting command needs.
 
 Everything is waited for with a deadline that says what it waited for; nothing is timed.
 """
@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from chaos.drivers import Place, driver_environment, start_driver
-from chaos.plan import Step, parse_step
-from chaos.processes import list_descendants, wait_readable
+from chaos.processes import list_descendants
 from chaos.scenario import Scenario
+from chaos.step import Step, parse_step
 
 DRIVER_SECS = 60.0
 READY_SECS = 20.0
+LOOK_SECS = 0.05
+POLL_SECS = 0.002
 GATE_STEP = "command.wait"
 MOST_WAITS = 6
 
@@ -33,92 +35,104 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A driver ended: its exit code, or minus the signal."""
+    """A driver ended: its exit code, or minus the signal. `superseded` tells that a newer driver had been started before."""
 
     epoch: int
     code: int
-
-
-Happening = Reached | Ended
+    superseded: bool = False
 
 
 class Stage:
-    """Starts drivers of one trial and tells what happens. A context manager: leaves nothing open."""
+    """Starts drivers of one trial and takes note of what happens. A context manager: leaves nothing open.
 
-    def __init__(self, scenario: Scenario, place: Place) -> None:
+    `armed` are the steps at which processes wait that have not been dealt with; `waiting` are the processes that wait there now.
+    """
+
+    def __init__(self, scenario: Scenario, place: Place, armed: frozenset[str]) -> None:
         self._scenario = scenario
         self._place = place
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(place.socket))
         self._listener.listen(64)
         self._drivers: dict[int, tuple[int, int]] = {}
-        self._armed: frozenset[str] = frozenset()
+        self.armed = set(armed)
+        self.waiting: dict[str, Reached] = {}
         self.ends: list[Ended] = []
-        # While a fault still wants a live command, its gate stays shut.
-        self.holds_gate = False
+        self.newest = 0
 
     def __enter__(self) -> "Stage":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._listener.close()
+        for reached in self.waiting.values():
+            reached.connection.close()
         for pid, descriptor in self._drivers.values():
             os.close(descriptor)
             os.kill(pid, 9)
             os.waitpid(pid, 0)
 
-    def start(self, epoch: int, entry: str, wait: frozenset[str]) -> int:
-        """Start the driver of `epoch`, whose processes wait at the steps `wait`; its pid."""
+    def start(self, epoch: int, entry: str) -> int:
+        """Start the driver of `epoch`, whose processes wait at the armed steps; its pid."""
         tell = (
             frozenset(f"driver@{epoch}:{GATE_STEP}:{count}" for count in range(1, MOST_WAITS + 1)) if self._scenario.gate else frozenset()
         )
+        wait = frozenset(self.armed)
         pid = start_driver(self._scenario, self._place, epoch, entry, driver_environment(self._place, epoch, wait, tell - wait))
-        self._armed |= wait
         self._drivers[epoch] = (pid, os.pidfd_open(pid))
+        self.newest = max(self.newest, epoch)
         return pid
 
-    def next(self, what: str, epoch: int) -> Happening:
-        """The next armed step reached, or the end of the driver of `epoch`. TimeoutError names `what` was waited for."""
-        deadline = time.monotonic() + DRIVER_SECS
+    def running(self) -> dict[int, int]:
+        """The pids of the drivers that have not ended, by epoch."""
+        return {epoch: pid for epoch, (pid, _) in self._drivers.items()}
+
+    def deal_with(self, step: str) -> Reached:
+        """Take the process that waits at a step: what becomes of it is the caller's to do."""
+        self.armed.discard(step)
+        return self.waiting.pop(step)
+
+    def look(self, what: str, deadline: float, until: float | None = None) -> None:
+        """Take note of what happened; waits for something, or until the moment `until`. TimeoutError after `deadline` names `what`."""
         with selectors.DefaultSelector() as selector:
-            selector.register(self._listener, selectors.EVENT_READ)
-            pid, descriptor = self._drivers[epoch]
-            selector.register(descriptor, selectors.EVENT_READ)
-            while True:
-                ready = selector.select(max(0.0, deadline - time.monotonic()))
-                if not ready:
-                    raise TimeoutError(f"waited {DRIVER_SECS:g} s for {what}")
-                # Announcements first: a process may be at its step while its driver ends.
-                for key, _ in sorted(ready, key=lambda one: one[0].fileobj == descriptor):
-                    if key.fileobj != descriptor:
-                        if (reached := self._accept()) is not None:
-                            return reached
-                    else:
-                        return self._take_end(epoch, pid, descriptor)
+            selector.register(self._listener, selectors.EVENT_READ, None)
+            for epoch, (_, descriptor) in self._drivers.items():
+                selector.register(descriptor, selectors.EVENT_READ, epoch)
+            end = deadline if until is None else min(until, deadline)
+            ready = selector.select(max(0.0, end - time.monotonic()))
+        # Announcements first: a process may be at its step while its driver ends.
+        for key, _ in sorted(ready, key=lambda one: one[0].data is not None):
+            if key.data is None:
+                self._accept()
+            else:
+                self._take_end(key.data)
+        if not ready and time.monotonic() >= deadline:
+            raise TimeoutError(f"waited {DRIVER_SECS:g} s for {what}")
 
-    def wait_end(self, what: str, epoch: int) -> Ended:
-        """Wait for the end of the driver of `epoch`. TimeoutError names `what` was waited for."""
-        pid, descriptor = self._drivers[epoch]
-        wait_readable(descriptor, DRIVER_SECS, what)
-        return self._take_end(epoch, pid, descriptor)
+    def wait_end(self, epoch: int, what: str) -> Ended:
+        """Wait for the end of the driver of `epoch`; TimeoutError names `what`."""
+        deadline = time.monotonic() + DRIVER_SECS
+        while epoch in self._drivers:
+            self.look(what, deadline)
+        return next(ended for ended in self.ends if ended.epoch == epoch)
 
-    def _accept(self) -> Reached | None:
+    def _accept(self) -> None:
         connection, _ = self._listener.accept()
         step, _, pid = connection.recv(4096).decode().strip().rpartition(" ")
-        if step in self._armed:
-            return Reached(step, int(pid), connection)
+        if step in self.armed:
+            self.waiting[step] = Reached(step, int(pid), connection)
+            return
         connection.close()
-        if not self.holds_gate:
+        # While a fault still wants a live command, its gate stays shut.
+        if not any(wants_live_command(parse_step(armed)) for armed in self.armed):
             self.open_gate()
-        return None
 
-    def _take_end(self, epoch: int, pid: int, descriptor: int) -> Ended:
+    def _take_end(self, epoch: int) -> None:
+        pid, descriptor = self._drivers.pop(epoch)
         status = os.waitpid(pid, 0)[1]
         os.close(descriptor)
-        del self._drivers[epoch]
-        ended = Ended(epoch, -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
-        self.ends.append(ended)
-        return ended
+        code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        self.ends.append(Ended(epoch, code, epoch < self.newest))
 
     def open_gate(self) -> None:
         """Let a waiting command go on."""
@@ -139,7 +153,7 @@ class Stage:
 
 
 def wants_live_command(step: Step) -> bool:
-    """Whether a kill at this step is meant to meet the waiting command: the shim up to its wait, and the driver's own wait."""
+    """Whether a fault at this step is meant to meet the waiting command: the shim up to its wait, and the driver's own wait."""
     if step.role == "shim.1":
         return step.name in ("start", "spawn.before", "spawn.after", "running") or step.name.startswith("ledger.start")
     return step.role == "driver" and step.name == GATE_STEP and step.count == 1
@@ -148,26 +162,49 @@ def wants_live_command(step: Step) -> bool:
 def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
     """Poll a condition; TimeoutError says what was waited for."""
     deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() >= deadline:
-            raise TimeoutError(f"waited {seconds:g} s for {what}")
-        os.sched_yield()
+    with selectors.DefaultSelector() as nothing:
+        while not condition():
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"waited {seconds:g} s for {what}")
+            nothing.select(POLL_SECS)  # spinning would take the time from those that are waited for
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """One line of the trace: a step and the process that passed it."""
+
+    step: str
+    pid: int
+
+
+def read_trace(place: Place, start: int = 0) -> list[Traced]:
+    """The steps passed since the trace had `start` bytes, in order."""
+    if not place.trace.exists():
+        return []
+    with place.trace.open("rb") as file:
+        file.seek(start)
+        lines = file.read().decode("utf-8").splitlines()
+    return [Traced(step, int(pid)) for step, _, pid in (line.rpartition(" ") for line in lines)]
+
+
+def trace_size(place: Place) -> int:
+    """How many bytes the trace has."""
+    return place.trace.stat().st_size if place.trace.exists() else 0
 
 
 def read_roles(place: Place) -> dict[int, str]:
     """Which pid has which role, from the trace of steps."""
-    roles: dict[int, str] = {}
-    if place.trace.exists():
-        for line in place.trace.read_text("utf-8").splitlines():
-            step, _, pid = line.rpartition(" ")
-            roles[int(pid)] = step.partition("@")[0]
-    return roles
+    return {traced.pid: traced.step.partition("@")[0] for traced in read_trace(place)}
 
 
-def read_steps(place: Place) -> tuple[str, ...]:
-    """Every step passed, in order; steps before the epoch was known are left out."""
-    lines = place.trace.read_text("utf-8").splitlines() if place.trace.exists() else []
-    return tuple(step for step, _, _ in (line.rpartition(" ") for line in lines) if parse_step(step).epoch > 0)
+def find_process(place: Place, who: str) -> int:
+    """The pid of the newest process that passed a step as `who` (`ROLE@EPOCH`); 0 when none did."""
+    return next((traced.pid for traced in reversed(read_trace(place)) if traced.step.startswith(f"{who}:")), 0)
+
+
+def read_steps(place: Place, start: int = 0) -> tuple[str, ...]:
+    """Every step passed since the trace had `start` bytes, in order; steps before the epoch was known are left out."""
+    return tuple(traced.step for traced in read_trace(place, start) if "@0:" not in traced.step)
 
 
 def left_behind(without: int) -> list[int]:

@@ -2,12 +2,14 @@
 
 The protocol: one JSON object per line each way over the zygote's standard input and output, one answer per request, in order.
 
-    {"op": "record", "scenario": S, "directory": D}                              -> {"recording": Recording}
-    {"op": "trial", "scenario": S, "trial": T, "directory": D, "steps": [...]}   -> {"result": TrialResult}
-    anything that went wrong in the harness                                      -> {"error": "one sentence"}
+    {"op": "record", "scenario": S, "prefix": [Action ...], "directory": D}         -> {"recording": Recording}
+    {"op": "trial", "scenario": S, "trial": T, "directory": D, "converges_to": {}}  -> {"result": TrialResult}
+    {"op": "replay", ... as for a trial, "from_zero": false}                        -> {"result": TrialResult}, and D/trial.json
+    anything that went wrong in the harness                                         -> {"error": "one sentence"}
 
-D exists and is empty. A zygote ends when its standard input does. Trouble is never a verdict on the engine: an answer `error` is
-ZygoteError (the zygote lives on), and death, silence beyond the deadline or a line that is none of the above is ZygoteLostError.
+D exists and is empty. Saved states are kept beside it, in D-saved, and are of use only for requests with the same D. A zygote ends
+when its standard input does. Trouble is never a verdict on the engine: an answer `error` is ZygoteError (the zygote lives on), and
+death, silence beyond the deadline or a line that is none of the above is ZygoteLostError.
 """
 
 import contextlib
@@ -23,7 +25,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from chaos.results import Recording, Trial, TrialResult
+from chaos.results import Action, Recording, Trial, TrialResult
 from chaos.scenario import Scenario, to_json
 
 ANSWER_SECS = 120.0
@@ -41,11 +43,14 @@ class ZygoteLostError(ZygoteError):
 class Zygote(Protocol):
     """What runs clean runs and trials. One request at a time; any of the two may raise ZygoteError or ZygoteLostError."""
 
-    def record(self, scenario: Scenario, directory: Path) -> Recording:
-        """A clean run in `directory`, which exists and is empty."""
+    slot: int
+    """Which of the zygotes at work it is, from 1."""
 
-    def run(self, scenario: Scenario, trial: Trial, directory: Path, steps: Sequence[str]) -> TrialResult:
-        """One trial in `directory`; `steps` are those of the clean run."""
+    def record(self, scenario: Scenario, prefix: Sequence[Action], directory: Path) -> Recording:
+        """A run with nothing but `prefix` done to it in `directory`, which exists and is empty."""
+
+    def run(self, scenario: Scenario, trial: Trial, directory: Path, converges_to: Mapping[str, Any]) -> TrialResult:
+        """One trial in `directory`; `converges_to` are the parts of the final state it must end in, empty when not known."""
 
     def close(self) -> None:
         """End it and all it holds. Safe to repeat; never raises."""
@@ -60,7 +65,8 @@ class _Answer(msgspec.Struct, frozen=True):
 class ProcessZygote:
     """The zygote as a process that speaks the protocol. `log` is the file its standard error goes to."""
 
-    def __init__(self, command: Sequence[str], log: Path, answer_secs: float = ANSWER_SECS) -> None:
+    def __init__(self, command: Sequence[str], log: Path, answer_secs: float = ANSWER_SECS, slot: int = 1) -> None:
+        self.slot = slot
         self._log = log
         self._answer_secs = answer_secs
         self._pending = b""
@@ -70,17 +76,28 @@ class ProcessZygote:
                 list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
             )
 
-    def record(self, scenario: Scenario, directory: Path) -> Recording:
-        answer = self._ask({"op": "record", "scenario": to_json(scenario), "directory": str(directory)})
-        if answer.recording is None:
+    def record(self, scenario: Scenario, prefix: Sequence[Action], directory: Path) -> Recording:
+        request = {"op": "record", "scenario": to_json(scenario), "prefix": list(prefix), "directory": str(directory)}
+        answer = self._ask(request)
+        if answer.recording is None or answer.recording.prefix != tuple(prefix):
             raise self._lose("it answered a request for a clean run with something else")
         return answer.recording
 
-    def run(self, scenario: Scenario, trial: Trial, directory: Path, steps: Sequence[str]) -> TrialResult:
-        request = {"op": "trial", "scenario": to_json(scenario), "trial": trial, "directory": str(directory), "steps": list(steps)}
+    def run(self, scenario: Scenario, trial: Trial, directory: Path, converges_to: Mapping[str, Any]) -> TrialResult:
+        request = {"op": "trial", "scenario": to_json(scenario), "trial": trial, "directory": str(directory), "converges_to": converges_to}
         answer = self._ask(request)
         if answer.result is None or answer.result.trial != trial:
             raise self._lose(f"it answered a request for trial {trial.number} with something else")
+        return answer.result
+
+    def replay(
+        self, scenario: Scenario, trial: Trial, directory: Path, converges_to: Mapping[str, Any], from_zero: bool = False
+    ) -> TrialResult:
+        """As `run`, and the transcript is written into `directory` whatever the verdict."""
+        request = {"op": "replay", "scenario": to_json(scenario), "trial": trial, "directory": str(directory), "converges_to": converges_to}
+        answer = self._ask(request | {"from_zero": from_zero})
+        if answer.result is None:
+            raise self._lose("it answered a request for a replay with something else")
         return answer.result
 
     def close(self) -> None:

@@ -39,11 +39,12 @@ def recover(context: Context) -> None:
             is_marked = True
         if label is Label.SETTLED:
             _note_synced(context, evidence)
-            return
+            break
         _act(context, label, evidence)
         if label is Label.RECORD_OUTSIDE:
             # What changes again is met by the scan before the next call or the end: a workspace that never rests must not hold us here.
-            return
+            break
+    steps.reach("recovered")
 
 
 def _note_synced(context: Context, evidence: Evidence) -> None:
@@ -97,6 +98,7 @@ def _act(context: Context, label: Label, evidence: Evidence) -> None:
     named = evidence.facts.named()
     match label:
         case Label.COMPLETE_RESTORE:
+            context.journal.append([Record(_decided(context, label, named))], (), "decision")
             _complete(context)
         case Label.RESTORE_AND_RERUN | Label.RESTORE_AND_INTERRUPT | Label.RESTORE_UNSYNCED_HEAD:
             open_obligation(context, label, named)
@@ -121,7 +123,7 @@ def _act(context: Context, label: Label, evidence: Evidence) -> None:
             _note(context, label, named)
             calls.run_again(context)
         case Label.RECORD_OUTSIDE:
-            _record_outside(context)
+            _record_outside(context, named)
         case Label.ASK | Label.OUTSIDE_DELETION | Label.ROOT_LOST | Label.ROOT_REPLACED | Label.COMPLETE_REBUILD | Label.SETTLED:
             raise InternalError(f"{label.value} is not acted on")
         case Label.LEDGER_LOST | Label.LEDGER_EXCHANGED | Label.LEDGER_DAMAGED | Label.COMPLETE_WITHOUT_LEDGER:
@@ -134,11 +136,15 @@ def _act(context: Context, label: Label, evidence: Evidence) -> None:
 
 def _note(context: Context, label: Label, facts: dict[str, object]) -> None:
     """Commit a decision that binds nobody: it says what was known and why the next events stand there."""
-    attempt = calls.open_attempt(context)
-    call = len(context.journal.state.calls)
-    decided = events.RecoveryDecided(context.clock.now_ms(), label.value, call, attempt.number, False, None, None, "transactional", facts)
+    decided = _decided(context, label, facts)
     context.journal.append([Record(decided)], (), "decision")
-    context.tell(f"call {call} attempt {attempt.number}: {label.value}")
+    context.tell(f"call {decided.call} attempt {decided.attempt}: {label.value}" if decided.call else label.value)
+
+
+def _decided(context: Context, label: Label, facts: dict[str, object]) -> events.RecoveryDecided:
+    call = context.journal.state.open_call
+    number, attempt = (call.number, call.last.number) if call else (None, None)
+    return events.RecoveryDecided(context.clock.now_ms(), label.value, number, attempt, False, None, None, "transactional", facts)
 
 
 def _complete(context: Context) -> None:
@@ -169,8 +175,9 @@ def _reattach(context: Context) -> None:
     calls.settle_command(context, context.space.wait_command(key, start.identity), Label.REATTACH.value)
 
 
-def _record_outside(context: Context) -> None:
+def _record_outside(context: Context, facts: dict[str, object]) -> None:
     found = capture_outside(context)
     if found.differs:
+        decided = _decided(context, Label.RECORD_OUTSIDE, facts)
         observed = events.WorkspaceObserved(context.clock.now_ms(), found.root, found.untracked)
-        context.journal.append([Record(observed, found.changes)], found.blobs, "observed")
+        context.journal.append([Record(decided), Record(observed, found.changes)], found.blobs, "observed")

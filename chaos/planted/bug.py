@@ -6,8 +6,8 @@ about = "which invariant it breaks, and what a user would lose"
 target = "engine"                 # eventlog and recovery; or "harness": chaos itself
 expect = ["fencing"]              # engine: the oracles whose fail counts; harness: how the campaign may end, unknown or fail
 scenario = "append"               # optional, as in chaos --scenario; a file below chaos/planted is given as scenarios/NAME.toml
-step = "driver:intent.commit.before:2"   # optional, as in chaos --step; so are fault and runs
-fault = "supersede"
+step = "driver:intent.commit.before:2"   # optional, as in chaos --step; so are fault, plan and runs
+fault = "kill"
 runs = 3
 
 [[replace]]                       # each `old` occurs exactly once in its file
@@ -40,7 +40,7 @@ PACKAGES: Mapping[Target, tuple[str, ...]] = {
 """What is copied for a target; only its own packages may be changed."""
 CHANGEABLE: Mapping[Target, tuple[str, ...]] = {"engine": PACKAGES["engine"], "harness": ("chaos",)}
 _ENDS = ("unknown", "fail")
-_KEYS = {"name", "about", "target", "expect", "scenario", "step", "fault", "runs", "given", "replace"}
+_KEYS = {"name", "about", "target", "expect", "scenario", "step", "fault", "plan", "runs", "given", "replace"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class Selection:
     scenario: str
     step: str
     fault: str
+    plan: str
     runs: int | None
     given: tuple[Replace, ...]
 
@@ -110,7 +111,7 @@ def load_bug(file: Path) -> Bug:
 def campaign_options(selection: Selection) -> Options:
     """The selection as options of a campaign, all but where its files go; one seed, so that every campaign takes the same trials."""
     scenario = str(HOME / selection.scenario) if selection.scenario.endswith(".toml") else selection.scenario
-    return Options(seed=1, runs=selection.runs, scenario=scenario, step=selection.step, fault=selection.fault)
+    return Options(seed=1, runs=selection.runs, scenario=scenario, step=selection.step, fault=selection.fault, plan=selection.plan)
 
 
 def _text(table: Mapping[str, Any], key: str, file: Path) -> str:
@@ -140,11 +141,11 @@ def _expect(table: Mapping[str, Any], target: Target, file: Path) -> tuple[str, 
 
 
 def _selection(table: Mapping[str, Any], target: Target, given: tuple[Replace, ...], file: Path) -> Selection:
-    words = {key: _text(table, key, file) if key in table else "" for key in ("scenario", "step", "fault")}
+    words = {key: _text(table, key, file) if key in table else "" for key in ("scenario", "step", "fault", "plan")}
     runs = table.get("runs")
     if runs is not None and (type(runs) is not int or runs < 1):
         raise MisuseError(f"{file}: runs must be a number above 0, found {runs!r}")
-    return Selection(target, words["scenario"], words["step"], words["fault"], runs, given)
+    return Selection(target, words["scenario"], words["step"], words["fault"], words["plan"], runs, given)
 
 
 def _replaces(table: Mapping[str, Any], key: str, target: Target, file: Path) -> tuple[Replace, ...]:

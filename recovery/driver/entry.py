@@ -205,7 +205,6 @@ def _drive_epoch(
 
 
 def _work(context: Context, order: Order) -> int:
-    context.space.begin()
     recover(context)
     on_interrupted = order.on_interrupted or context.journal.state.opened.on_interrupted
     while True:

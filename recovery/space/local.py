@@ -54,6 +54,7 @@ _FAILURES: dict[str, type[CrashworthyError]] = {
 FENCE_POLL_SECS = 0.25
 STOPPED_SECS = 10.0  # S5: a shim that somebody stopped holds its command's time limit as well
 HANDSHAKE_SECS = 5.0
+STOPPED_LOOKS = 2
 HELPER_END_SECS = 5.0
 
 
@@ -93,6 +94,7 @@ class LocalSpace:
         self._clock = clock
         self._host = host
         self._check_fence = check_fence
+        self._has_begun = False
         self._shims = 0
         self._worker: socket.socket | None = None
         self.side: str | None = None  # the side directory, once the file worker has readied it
@@ -107,13 +109,17 @@ class LocalSpace:
         """The kill mark with this leaf name."""
         return name_mark(self._setting, self.space_id, leaf)
 
-    def begin(self) -> None:
-        """Have the spawner register under this epoch. Raises StaleEpochError, LostProcessError."""
-        begin = Begin(self._epoch, self.mark(f"e{self._epoch}-spawner"), self._paths.ledger, self._paths.directory)
-        self._helpers.append(self._ask(begin).identity)
+    def _begin(self) -> None:
+        """Have the spawner register under this epoch, once, before it is first asked for a process: a drive that needs none has none
+        that could outlive it. Raises StaleEpochError, LostProcessError."""
+        if not self._has_begun:
+            begin = Begin(self._epoch, self.mark(f"e{self._epoch}-spawner"), self._paths.ledger, self._paths.directory)
+            self._helpers.append(self._ask(begin).identity)
+            self._has_begun = True
 
     def start_worker(self, root: str) -> None:
         """Have the file worker forked; it registers itself before it serves."""
+        self._begin()
         request = StartWorker(self._epoch, self.mark(f"e{self._epoch}-worker"), os.fsencode(root), self.space_id)
         self._send(self._spawner, request, "spawner")
         answer, descriptor = protocol.receive_with_descriptor(self._spawner)
@@ -126,6 +132,7 @@ class LocalSpace:
         self, key: str, mark: str, arguments: list[bytes], directory: str, environment: list[tuple[bytes, bytes]], timeout: float | None
     ) -> ProcessIdentity:
         """Start a shim for a prepared key; the shim's identity. Raises StaleEpochError, LostProcessError."""
+        self._begin()
         self._shims += 1
         request = StartShim(self._epoch, key, mark, arguments, os.fsencode(directory), environment, timeout, self._shims)
         return self._ask(request).identity
@@ -245,9 +252,24 @@ def greet_shim(paths: SpacePaths, name: str, key: str, identity: ProcessIdentity
             connection.settimeout(HANDSHAKE_SECS)
             connection.connect(f"/proc/self/fd/{descriptor}/{name}")
             protocol.send(connection, Hello(epoch))
+            if not _wait_answer(connection, identity):
+                return False
             answer = protocol.receive(connection)
     except (OSError, TimeoutError):
         return False
     finally:
         os.close(descriptor)
     return isinstance(answer, HelloAnswer) and answer.key == key and answer.identity == identity
+
+
+def _wait_answer(connection: socket.socket, shim: ProcessIdentity) -> bool:
+    """Wait for a shim's first byte; False after HANDSHAKE_SECS, or once it was seen stopped at STOPPED_LOOKS looks: it would never answer."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    looks = stopped = 0
+    while looks * FENCE_POLL_SECS < HANDSHAKE_SECS and stopped < STOPPED_LOOKS:
+        if poll.poll(int(FENCE_POLL_SECS * 1000)):
+            return True
+        looks += 1
+        stopped += is_stopped(shim)
+    return False

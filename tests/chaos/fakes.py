@@ -1,8 +1,8 @@
 """A zygote that runs nothing: it answers as its script says. In process, or (run as a file) over the real protocol.
 
-The script maps a step, or `clean` for the clean run, to what happens there: `pass` (the default), `fail`, `unfired` (claims a pass
-although its fault did not fire), `unjudged`, `error` (an answer of that kind), `die`, and for the process only `babble` (a line that
-is no answer) and `hang`.
+The script maps the last step of a plan, or `clean` for the clean run, to what happens there: `pass` (the default), `fail`, `unfired`
+(claims a pass although its fault did not fire), `unjudged`, `error` (an answer of that kind), `die`, and for the process only
+`babble` (a line that is no answer), `mistake` (answers another question) and `hang`.
 """
 
 import json
@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 
 from chaos.required import ALWAYS
-from chaos.results import Alive, Fault, OracleVerdict, Recording, Trial, TrialResult, Verdict
+from chaos.results import Action, Alive, Fault, OracleVerdict, Recording, Trial, TrialResult, Verdict
 from chaos.scenario import Scenario
+from chaos.step import parse_step
 from chaos.zygote_client import ZygoteError, ZygoteLostError
 from recovery.script import BashCall
 
@@ -52,25 +53,29 @@ ALL_PASS = tuple(OracleVerdict(name, Verdict.PASS) for name in sorted(ALWAYS | {
 
 
 class FakeZygote:
-    """Answers at once. Leaves a file in each directory it is given, as a trial does."""
+    """Answers at once. Leaves a file in each directory it is given, as a trial does. A clean run after a prefix passes the same steps, of
+    the epoch after those of the prefix; its recovery decides `settled`."""
 
-    def __init__(self, script: Mapping[str, str], steps: Sequence[str] = STEPS) -> None:
+    def __init__(self, script: Mapping[str, str], steps: Sequence[str] = STEPS, slot: int = 1) -> None:
+        self.slot = slot
         self._script = script
         self._steps = tuple(steps)
-        self._lost = False
+        self.lost = False
 
-    def record(self, scenario: Scenario, directory: Path) -> Recording:
-        result = self._act(Trial(0, scenario.name, ()), "clean", directory)
-        return Recording(scenario.name, self._steps, result)
+    def record(self, scenario: Scenario, prefix: Sequence[Action], directory: Path) -> Recording:
+        result = self._act(Trial(0, scenario.name, tuple(prefix), fault=""), "clean", directory)
+        epoch = 1 + max((parse_step(action.at).epoch for action in prefix if action.at), default=0)
+        steps = tuple(step.replace("@1:", f"@{epoch}:") for step in self._steps)
+        return Recording(scenario.name, steps, result, prefix=tuple(prefix), parts={"recorded": scenario.name})
 
-    def run(self, scenario: Scenario, trial: Trial, directory: Path, steps: Sequence[str]) -> TrialResult:
-        return self._act(trial, trial.plan[0].at, directory)
+    def run(self, scenario: Scenario, trial: Trial, directory: Path, converges_to: Mapping[str, Any]) -> TrialResult:
+        return self._act(trial, last_step(trial), directory)
 
     def close(self) -> None:
-        self._lost = True
+        self.lost = True
 
     def _act(self, trial: Trial, key: str, directory: Path) -> TrialResult:
-        if self._lost:
+        if self.lost:
             raise ZygoteLostError("zygote 0 is lost: it was closed")
         assert list(directory.iterdir()) == []
         (directory / "left").write_text("by a trial")
@@ -78,7 +83,7 @@ class FakeZygote:
             case "error":
                 raise ZygoteError("the fake was told to err")
             case "die":
-                self._lost = True
+                self.lost = True
                 raise ZygoteLostError("zygote 0 is lost: it ended")
             case "fail":
                 oracle = OracleVerdict("workspace", Verdict.FAIL, "differs", "a\nb", "11", "22", "session 3 call_settled")
@@ -91,6 +96,11 @@ class FakeZygote:
                 return make_result(trial, Verdict.PASS)
 
 
+def last_step(trial: Trial) -> str:
+    """The last step that a trial's plan names."""
+    return [action.at for action in trial.plan if action.at][-1]
+
+
 def make_result(
     trial: Trial,
     verdict: Verdict,
@@ -101,8 +111,12 @@ def make_result(
     **more: Any,
 ) -> TrialResult:
     """The result of a trial whose faults all fired, or none."""
-    faults = tuple(Fault(action.at, action.do, True, fired, 7, 9, alive) for action in trial.plan)
+    signals = {"kill": 9}
+    faults = tuple(
+        Fault(action.at, action.do, True, fired, 7, signals.get(action.do, 0), alive, who=action.who) for action in trial.plan
+    )
     values: dict[str, Any] = {"drivers": ((1, -9), (2, 0)), "labels": {"adopt": 1}, "restored": 0, "displaced": 0, "seconds": 0.01}
+    values["decisions"] = ("settled",)
     return TrialResult(trial, verdict, "as told", faults, oracles, **values | more)
 
 
@@ -119,18 +133,21 @@ def _serve(script: Mapping[str, str]) -> None:
         request = msgspec.json.decode(line)
         scenario, directory = make_scenario(request["scenario"]["name"]), Path(request["directory"])
         trial = msgspec.convert(request["trial"], Trial) if request["op"] == "trial" else None
-        told = script.get(trial.plan[0].at if trial else "clean", "pass")
+        told = script.get(last_step(trial) if trial else "clean", "pass")
         if told == "hang":
             sys.stdin.buffer.read()
             return
         if told == "babble":
             print("not an answer", flush=True)
             continue
+        prefix = msgspec.convert(request.get("prefix", ()), tuple[Action, ...])
+        if told == "mistake":
+            prefix, trial = (), trial and msgspec.structs.replace(trial, number=trial.number + 1)
         try:
             answer: dict[str, Any] = (
-                {"result": zygote.run(scenario, trial, directory, request["steps"])}
+                {"result": zygote.run(scenario, trial, directory, request["converges_to"])}
                 if trial
-                else {"recording": zygote.record(scenario, directory)}
+                else {"recording": zygote.record(scenario, prefix, directory)}
             )
         except ZygoteLostError:
             print("last words", file=sys.stderr, flush=True)

@@ -1,24 +1,28 @@
 """A campaign over fake zygotes: what it runs, how it judges, what it leaves, and what it makes of trouble."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from chaos.campaign import Campaign, CampaignResult, Limits, distrust, distrust_recording
 from chaos.launch import Silent, open_pool
-from chaos.plan import fault_of
 from chaos.pool import RESTARTS, AllLostError
 from chaos.required import ALWAYS, required_oracles
 from chaos.results import Action, OracleVerdict, Recording, Trial, TrialResult, Verdict
 from chaos.rundir import KEPT, Config, RunDirectory
+from chaos.scenario import Scenario
+from chaos.trial_set import TrialSet
 from chaos.zygote_client import ProcessZygote, Zygote
 from eventlog.errors import MisuseError
 from tests.chaos.fakes import STEPS, FakeZygote, fake_command, make_result, make_scenario
 
-ALL = len(STEPS) + 3
+ALL = len(STEPS) + 1
+FREEZES = (TrialSet(freeze=("driver",)),)
+PREFIX = (Action(STEPS[0], "kill"),)
 EVERYTHING = Limits()
 CONFIG = Config(0, "ci", "chaos", 1, 0, ())
 
@@ -43,13 +47,17 @@ class Bench:
         self.out = home / "run"
 
     def run(self, script: Mapping[str, str], limits: Limits = EVERYTHING, seed: int = 1, jobs: int = 1, **more: Any) -> CampaignResult:
-        return self.start(lambda slot: FakeZygote(script), limits, seed, jobs, **more)
+        return self.start(lambda slot: FakeZygote(script, slot=slot), limits, seed, jobs, **more)
 
     def start(
         self, start: Callable[[int], Zygote], limits: Limits = EVERYTHING, seed: int = 1, jobs: int = 1, scenarios: Any = None
     ) -> CampaignResult:
         with RunDirectory(self.out, CONFIG, Ticks()) as run, open_pool(start, jobs) as pool:
             return Campaign(pool, run, self.area, Silent(), Ticks()).run(scenarios or [make_scenario()], limits, seed)
+
+    def left(self) -> list[Path]:
+        """The directories of trials that are still there."""
+        return list(self.area.glob("*/*"))
 
     def read(self, name: str) -> list[Any]:
         return [json.loads(line) for line in (self.out / name).read_text().splitlines()]
@@ -64,8 +72,10 @@ def bench(tmp_path: Path) -> Bench:
 def test_a_campaign_runs_every_trial_once_and_passes(jobs: int, bench: Bench) -> None:
     done = bench.run({}, jobs=jobs, scenarios=[make_scenario("one"), make_scenario("two")])
     assert (done.verdict, done.reasons, done.left) == (Verdict.PASS, (), 0)
-    assert sorted(one.trial.number for one in done.results if one.trial.plan) == list(range(1, 2 * ALL + 1))
-    assert list(bench.area.iterdir()) == []
+    for name in ("one", "two"):
+        mine = [one.trial.number for one in done.results if one.trial.plan and one.trial.scenario == name]
+        assert sorted(mine) == list(range(1, ALL + 1))
+    assert bench.left() == []
 
 
 def test_the_run_directory_holds_every_operation(bench: Bench) -> None:
@@ -118,8 +128,8 @@ def test_nothing_is_killed_when_the_clean_run_does_not_pass(bench: Bench) -> Non
 
 def test_one_bad_scenario_does_not_stop_the_others(bench: Bench) -> None:
     class OneBad(FakeZygote):
-        def record(self, scenario: Any, directory: Path) -> Recording:
-            recording = super().record(scenario, directory)
+        def record(self, scenario: Scenario, prefix: Sequence[Action], directory: Path) -> Recording:
+            recording = super().record(scenario, prefix, directory)
             bad = make_result(recording.result.trial, Verdict.FAIL)
             return Recording(scenario.name, recording.steps, bad) if scenario.name == "bad" else recording
 
@@ -146,7 +156,7 @@ def test_limits_choose_trials(tmp_path: Path) -> None:
 
     assert count("runs", Limits(runs=3)) == 3
     assert count("step", Limits(step=STEPS[0])) == 1
-    assert count("fault", Limits(fault="supersede")) == 2
+    assert count("fault", Limits(fault="exec")) == 1
     assert count("budget", Limits(budget_secs=0.5)) < ALL
     assert count("failed", Limits(stop_after=1), dict.fromkeys(STEPS, "fail")) < ALL
 
@@ -178,6 +188,126 @@ def test_a_plan_of_its_own_is_one_trial(bench: Bench) -> None:
     assert (done.verdict, len(done.results)) == (Verdict.PASS, 2)
 
 
+def test_a_plan_of_its_own_may_kill_where_it_waited_before(bench: Bench) -> None:
+    plan = (Action(STEPS[2], "wait"), Action(STEPS[0], "kill"), Action("", "release", "spawner@1"))
+    done = bench.run({}, scenarios=[make_scenario(plan=plan)])
+    assert (done.verdict, done.reasons) == (Verdict.PASS, ())
+
+
+def test_freezes_are_trials_of_their_own(bench: Bench) -> None:
+    done = bench.run({}, scenarios=[make_scenario(trials=FREEZES)])
+    assert done.verdict is Verdict.PASS
+    frozen = [one.trial.plan[0].at for one in done.results if one.trial.fault == "freeze"]
+    assert sorted(frozen) == sorted(step for step in STEPS if step.startswith("driver@1:"))
+    assert len(done.results) == ALL + 1 + len(frozen)
+
+
+def test_a_step_that_was_killed_and_not_frozen_is_named(bench: Bench) -> None:
+    class NeverStops(FakeZygote):
+        def run(self, scenario: Scenario, trial: Trial, directory: Path, converges_to: Mapping[str, Any]) -> TrialResult:
+            result = super().run(scenario, trial, directory, converges_to)
+            return make_result(trial, Verdict.PASS, fired=False) if trial.fault == "freeze" and trial.plan[0].at == STEPS[0] else result
+
+    done = bench.start(lambda slot: NeverStops({}, slot=slot), scenarios=[make_scenario(trials=FREEZES)])
+    assert done.verdict is Verdict.UNKNOWN
+    assert done.reasons == (f"small: 1 steps are neither frozen nor named as not to be, first {STEPS[0]}",)
+
+
+class Listening(FakeZygote):
+    """Takes note of what it was asked."""
+
+    def __init__(self, asked: list[tuple[Trial, int, Path, Mapping[str, Any]]], slot: int) -> None:
+        super().__init__({}, slot=slot)
+        self._asked = asked
+
+    def run(self, scenario: Scenario, trial: Trial, directory: Path, converges_to: Mapping[str, Any]) -> TrialResult:
+        self._asked.append((trial, self.slot, directory, converges_to))
+        return super().run(scenario, trial, directory, converges_to)
+
+
+def test_each_set_of_trials_has_a_clean_run_of_its_own_and_numbers_go_on(bench: Bench) -> None:
+    done = bench.run({}, scenarios=[make_scenario(trials=(TrialSet(), TrialSet(PREFIX, label="settled")))])
+    assert (done.verdict, done.reasons) == (Verdict.PASS, ())
+    assert [(one.trial.number, one.trial.plan) for one in done.results[:2]] == [(0, ()), (0, PREFIX)]
+    assert [line["before"] for line in bench.read("steps.jsonl")] == ["", "kill driver@1:start:1"]
+    assert sorted(one.trial.number for one in done.results[2:]) == list(range(1, ALL + len(STEPS) + 1))
+    again = [one.trial for one in done.results if one.trial.fault == "again"]
+    assert sorted(trial.plan[1].at for trial in again) == sorted(step.replace("@1:", "@2:") for step in STEPS)
+    assert {trial.plan[:1] for trial in again} == {PREFIX}
+
+
+def test_a_set_whose_recovery_decided_otherwise_is_unknown_and_does_not_stop_the_others(bench: Bench) -> None:
+    done = bench.run({}, scenarios=[make_scenario(trials=(TrialSet(PREFIX, label="adopt_exit"), TrialSet()))])
+    assert done.verdict is Verdict.UNKNOWN
+    assert done.results[0].reason == "recovery decided settled first, not adopt_exit"
+    assert Path(done.results[0].kept).is_dir()
+    assert sorted(one.trial.number for one in done.results[2:]) == list(range(1, ALL + 1))
+
+
+def test_trials_must_converge_to_the_clean_run_of_their_set_where_that_is_known(bench: Bench) -> None:
+    asked: list[tuple[Trial, int, Path, Mapping[str, Any]]] = []
+    scenarios = [
+        make_scenario("reissued"),
+        make_scenario("continued", on_interrupted="continue", trials=(TrialSet(), TrialSet(PREFIX, label="settled"))),
+    ]
+    bench.start(lambda slot: Listening(asked, slot), scenarios=scenarios)
+    told = {(trial.scenario, trial.fault): converges_to for trial, _, _, converges_to in asked}
+    assert told == {
+        ("reissued", "kill"): {"recorded": "reissued"},
+        ("reissued", "exec"): {"recorded": "reissued"},
+        ("continued", "kill"): {},
+        ("continued", "exec"): {},
+        ("continued", "again"): {"recorded": "continued"},
+    }
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_a_zygote_has_all_its_trials_in_one_directory_and_nobody_else_there(jobs: int, bench: Bench) -> None:
+    asked: list[tuple[Trial, int, Path, Mapping[str, Any]]] = []
+    bench.start(lambda slot: Listening(asked, slot), jobs=jobs, scenarios=[make_scenario("one"), make_scenario("two")])
+    assert len(asked) == 2 * ALL
+    assert {(slot, directory) for _, slot, directory, _ in asked} <= {
+        (slot, bench.area / f"slot-{slot}" / "trial") for slot in range(1, jobs + 1)
+    }
+
+
+def test_a_given_plan_runs_alone_whether_it_was_enumerated_or_not(tmp_path: Path) -> None:
+    own = (Action(STEPS[0], "kill"), Action("driver@2:decided:1", "kill"))
+    for name, plan in (("enumerated", own[:1]), ("own", own)):
+        (tmp_path / name).mkdir()
+        done = Bench(tmp_path / name).run({}, Limits(plan=plan))
+        assert [one.trial.plan for one in done.results] == [(), plan]
+        assert done.verdict is Verdict.PASS
+
+
+def test_a_given_plan_runs_once_also_in_a_scenario_of_several_sets(bench: Bench) -> None:
+    scenario = make_scenario(trials=(TrialSet(), TrialSet(PREFIX)))
+    done = bench.run({}, Limits(plan=(Action(STEPS[1], "kill"),)), scenarios=[scenario])
+    assert [one.trial.plan for one in done.results if one.trial.number] == [(Action(STEPS[1], "kill"),)]
+
+
+def test_a_clean_run_that_failed_is_not_forgotten_for_another_after_the_same_actions(bench: Bench) -> None:
+    class FailsFirst(FakeZygote):
+        runs = 0
+
+        def record(self, scenario: Scenario, prefix: Sequence[Action], directory: Path) -> Recording:
+            recording = super().record(scenario, prefix, directory)
+            self.runs += 1
+            result = make_result(recording.result.trial, Verdict.FAIL if self.runs == 1 else Verdict.PASS)
+            return msgspec.structs.replace(recording, result=result)
+
+    scenario = make_scenario(trials=(TrialSet(kill=("driver",)), TrialSet(kill=("shim",))))
+    done = bench.start(lambda slot: FailsFirst({}, slot=slot), scenarios=[scenario])
+    assert done.verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize("told", ["error", "die"])
+def test_what_a_trial_in_trouble_left_is_kept(told: str, bench: Bench) -> None:
+    done = bench.run({STEPS[0]: told})
+    (troubled,) = [one for one in done.results if one.verdict is Verdict.UNKNOWN]
+    assert (Path(troubled.kept) / "left").read_text() == "by a trial"
+
+
 def test_a_lost_zygote_is_replaced_and_its_trial_unknown(bench: Bench) -> None:
     done = bench.run({STEPS[0]: "die"})
     assert done.verdict is Verdict.UNKNOWN
@@ -206,8 +336,9 @@ def test_a_bug_in_a_thread_reaches_the_caller(bench: Bench) -> None:
 
 
 def test_real_processes_make_the_same_campaign(bench: Bench) -> None:
-    done = bench.start(lambda slot: ProcessZygote(fake_command({STEPS[0]: "fail", STEPS[2]: "die"}), bench.out / f"{slot}.txt"), jobs=2)
-    verdicts = {one.trial.plan[0].at: one.verdict for one in done.results if one.trial.plan and fault_of(one.trial) == "kill"}
+    command = fake_command({STEPS[0]: "fail", STEPS[2]: "die"})
+    done = bench.start(lambda slot: ProcessZygote(command, bench.out / f"{slot}.txt", slot=slot), jobs=2)
+    verdicts = {one.trial.plan[0].at: one.verdict for one in done.results if one.trial.fault == "kill"}
     assert verdicts == dict.fromkeys(STEPS, Verdict.PASS) | {STEPS[0]: Verdict.FAIL, STEPS[2]: Verdict.UNKNOWN}
 
 

@@ -13,13 +13,13 @@ import pytest
 from chaos import __main__ as command
 from chaos import console
 from chaos.console import ExitCode
-from chaos.plan import parse_short_step
 from chaos.planted.bug import BUGS, PACKAGES, Bug, Replace, campaign_options, load_bug, load_bugs
 from chaos.planted.command import describe, exit_code_of
 from chaos.planted.hunt import Caught, Missed, Ran, Unproved, judge, plant_bug
 from chaos.planted.plant import INSTALLED, apply_changes, copy_packages
 from chaos.results import Action, OracleVerdict, Trial, TrialResult, Verdict
 from chaos.scenario import load_scenario
+from chaos.step import parse_short_step
 from eventlog.errors import MisuseError
 from tests.chaos.fakes import make_result
 

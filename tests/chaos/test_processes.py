@@ -10,8 +10,20 @@ from pathlib import Path
 import pytest
 
 from chaos import processes
-from chaos.processes import end_everything, kill_child, kill_other, list_alive, list_descendants, read_stat, wait_readable
-from tests.helpers import is_running, wait_until
+from chaos.processes import (
+    end_everything,
+    holds_write_lock,
+    is_stopped,
+    kill_child,
+    kill_other,
+    list_alive,
+    list_descendants,
+    read_stat,
+    stop_process,
+    wait_all_ended,
+    wait_readable,
+)
+from tests.helpers import is_running, kill_process, wait_until
 
 PARENT = """
 import os, sys
@@ -104,6 +116,55 @@ def test_everything_left_is_ended_and_named(start: Start) -> None:
     found = wait_until(lambda: list_descendants(parent.pid) if len(list_descendants(parent.pid)) == 2 else [], "two descendants")
     assert set(end_everything(parent.pid, 0)) == set(found) >= {child}
     assert list_descendants(parent.pid) == []
+
+
+def test_a_stopped_process_is_seen_stopped_until_it_is_woken(start: Start) -> None:
+    _, child = start(WAITS)
+    assert not is_stopped(child)
+    assert stop_process(child, 30)
+    assert is_stopped(child)
+    os.kill(child, signal.SIGCONT)
+    wait_until(lambda: not is_stopped(child), "the child to go on")
+    assert is_running(child)
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)"])
+def test_what_has_ended_is_never_taken_for_stopped(end: str, start: Start) -> None:
+    _, child = start(end)
+    wait_until(lambda: read_stat(child)[:1] == ["Z"], "the child to end by itself")
+    assert not stop_process(child, 30)
+    assert not is_stopped(child)
+
+
+def test_a_process_that_does_not_stop_is_trouble(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, child = start(WAITS)
+    monkeypatch.setattr(os, "kill", lambda pid, number: None)
+    with pytest.raises(TimeoutError, match=rf"^waited 0.01 s for process {child} to stop$"):
+        stop_process(child, 0.01)
+
+
+LOCKS = "import fcntl; file = open({file!r}, 'r+'); fcntl.lockf(file, fcntl.{kind}); open({file!r} + '.locked', 'x'); {waits}"
+
+
+@pytest.mark.parametrize(("kind", "held"), [("LOCK_EX", True), ("LOCK_SH", False)])
+def test_a_write_lock_is_seen_by_who_holds_it(kind: str, held: bool, start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    parent, child = start(LOCKS.format(file=str(file), kind=kind, waits=WAITS))
+    wait_until((tmp_path / "file.locked").exists, "the child to have its lock")
+    assert holds_write_lock(child) is held
+    assert not holds_write_lock(parent.pid)
+    kill_other(child)
+    assert not holds_write_lock(child)
+
+
+def test_the_ends_of_several_are_waited_for(start: Start) -> None:
+    _, child = start(WAITS)
+    _, ended = start("os._exit(0)")
+    assert not wait_all_ended([ended, child], 0.01)
+    kill_process(child)
+    assert wait_all_ended([ended, child], 30)
+    assert wait_all_ended([], 0)
 
 
 def test_a_wait_that_ends_says_what_it_waited_for() -> None:

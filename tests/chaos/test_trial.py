@@ -5,81 +5,110 @@ from pathlib import Path
 
 import pytest
 
-from chaos.results import Action, Trial, TrialResult, Verdict
-from chaos.scenario import Scenario
-from chaos.zygote_client import ProcessZygote, zygote_command
-from recovery.script import BashCall
-from tests.chaos.fakes import make_scenario
+from chaos.actions import parse_plan
+from chaos.results import Trial, Verdict
+from chaos.zygote_client import ProcessZygote
+from tests.chaos.real import TWO_CALLS, open_zygote, play
 
-WITNESSED = b"""printf '%s start\\n' "$CALL_KEY" >> "$WITNESS"; echo one >> one.txt; printf '%s end\\n' "$CALL_KEY" >> "$WITNESS" """
 OUTCOME = "driver@1:outcome.commit.before:1"
 
 
 @pytest.fixture(scope="module")
 def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessZygote]:
-    zygote = ProcessZygote(zygote_command(None), tmp_path_factory.mktemp("zygote") / "errors.txt")
-    yield zygote
-    zygote.close()
+    with open_zygote(tmp_path_factory.mktemp("zygote")) as zygote:
+        yield zygote
 
 
 @pytest.fixture
-def scenario() -> Scenario:
-    return make_scenario(calls=(BashCall(WITNESSED),), witnessed=(0,))
+def directory(tmp_path: Path) -> Path:
+    """Where the trial will be."""
+    return tmp_path / "trial"
 
 
-def play(zygote: ProcessZygote, scenario: Scenario, directory: Path, *plan: Action) -> TrialResult:
-    """The result of one trial with this plan."""
-    return zygote.run(scenario, Trial(1, scenario.name, plan), directory, ())
-
-
-def test_a_clean_run_passes_and_lists_its_steps(zygote: ProcessZygote, scenario: Scenario, tmp_path: Path) -> None:
-    recording = zygote.record(scenario, tmp_path)
+def test_a_clean_run_passes_and_lists_its_steps(zygote: ProcessZygote, directory: Path) -> None:
+    directory.mkdir()
+    recording = zygote.record(TWO_CALLS, (), directory)
     assert recording.result.verdict is Verdict.PASS, recording.result.reason
     assert OUTCOME in recording.steps
     assert recording.result.drivers == ((1, 0),)
+    assert (recording.prefix, recording.saved, recording.result.trial.fault) == ((), 0, "")
 
 
-def test_a_kill_that_fired_passes_with_its_signal_and_a_successor(zygote: ProcessZygote, scenario: Scenario, tmp_path: Path) -> None:
-    result = play(zygote, scenario, tmp_path, Action(OUTCOME, "kill"))
+@pytest.mark.parametrize(
+    ("prefix", "epoch", "saved"),
+    [
+        ("kill driver@1:intent.commit.before:2", 2, 1),
+        ("kill shim.1@1:ended:1", 2, 0),
+        (f"kill {OUTCOME}; kill driver@2:decided:1", 3, 2),
+        (f"wait {OUTCOME}; kill who driver@1; kill driver@2:decided:1", 3, 3),
+    ],
+)
+def test_a_clean_run_after_a_prefix_lists_the_steps_that_come_after_it(
+    prefix: str, epoch: int, saved: int, zygote: ProcessZygote, directory: Path
+) -> None:
+    directory.mkdir()
+    plan = parse_plan(prefix)
+    recording = zygote.record(TWO_CALLS, plan, directory)
+    assert recording.result.verdict is Verdict.PASS, recording.result.reason
+    assert [fault.fired for fault in recording.result.faults] == [True] * len(plan)
+    assert f"driver@{epoch}:decided:1" in recording.steps
+    assert {step.partition("@")[2].partition(":")[0] for step in recording.steps} == {str(epoch)}
+    assert (recording.prefix, recording.saved) == (plan, saved)
+
+
+def test_a_clean_run_after_a_prefix_that_cannot_be_carried_out_is_unknown(zygote: ProcessZygote, directory: Path) -> None:
+    directory.mkdir()
+    recording = zygote.record(TWO_CALLS, parse_plan("kill driver@1:nowhere:1"), directory)
+    assert recording.result.verdict is Verdict.UNKNOWN
+    assert recording.saved == 0
+
+
+def test_a_kill_that_fired_passes_with_its_signal_and_a_successor(zygote: ProcessZygote, directory: Path) -> None:
+    result = play(zygote, TWO_CALLS, directory, f"kill {OUTCOME}")
     assert result.verdict is Verdict.PASS, result.reason
     assert [(fault.at, fault.fired, fault.signal) for fault in result.faults] == [(OUTCOME, True, 9)]
     assert result.drivers == ((1, -9), (2, 0))
     assert {"workspace-equals-log", "chain", "order", "witness", "fencing", "laundering"} <= {one.oracle for one in result.oracles}
 
 
-def test_a_fault_that_did_not_fire_is_unknown_although_every_oracle_says_pass(
-    zygote: ProcessZygote, scenario: Scenario, tmp_path: Path
-) -> None:
-    result = play(zygote, scenario, tmp_path, Action("driver@1:nowhere:1", "kill"))
+def test_a_trial_of_the_real_command_passes(zygote: ProcessZygote, directory: Path) -> None:
+    directory.mkdir()
+    result = zygote.run(TWO_CALLS, Trial(1, "small", parse_plan(f"kill {OUTCOME}"), entry="exec", fault="exec"), directory, {})
+    assert result.verdict is Verdict.PASS, result.reason
+    assert [(fault.fired, fault.signal) for fault in result.faults] == [(True, 9)]
+    assert (directory / "session.toml").exists()
+
+
+def test_a_fault_that_did_not_fire_is_unknown_although_every_oracle_says_pass(zygote: ProcessZygote, directory: Path) -> None:
+    result = play(zygote, TWO_CALLS, directory, "kill driver@1:nowhere:1")
     assert result.verdict is Verdict.UNKNOWN
-    assert result.reason == "did not fire: kill at driver@1:nowhere:1"
+    assert result.reason == "did not fire: kill driver@1:nowhere:1; the step was not reached"
     assert {one.verdict for one in result.oracles} == {Verdict.PASS}
     assert [(fault.reached, fault.fired) for fault in result.faults] == [(False, False)]
 
 
-def test_one_fault_of_two_that_did_not_fire_is_enough_to_be_unknown(zygote: ProcessZygote, scenario: Scenario, tmp_path: Path) -> None:
-    result = play(zygote, scenario, tmp_path, Action(OUTCOME, "kill"), Action("driver@1:nowhere:1", "kill"))
+def test_one_fault_of_several_that_did_not_fire_is_enough_to_be_unknown(zygote: ProcessZygote, directory: Path) -> None:
+    result = play(zygote, TWO_CALLS, directory, f"kill {OUTCOME}; kill driver@1:nowhere:1; start")
     assert result.verdict is Verdict.UNKNOWN
-    assert [fault.fired for fault in result.faults] == [True, False]
+    assert result.reason.startswith("did not fire: kill driver@1:nowhere:1 and 1 more; the step was not reached")
+    assert [(fault.do, fault.fired) for fault in result.faults] == [("kill", True), ("kill", False), ("start", False)]
 
 
-def test_a_superseded_driver_ends_with_75(zygote: ProcessZygote, scenario: Scenario, tmp_path: Path) -> None:
-    result = play(zygote, scenario, tmp_path, Action(OUTCOME, "supersede"))
+def test_a_superseded_driver_ends_with_75(zygote: ProcessZygote, directory: Path) -> None:
+    result = play(zygote, TWO_CALLS, directory, f"freeze {OUTCOME}; start; end driver@2; wake driver@1; end driver@1")
     assert result.verdict is Verdict.PASS, result.reason
-    assert sorted(result.drivers) == [(1, 75), (2, 0)]
+    assert result.drivers == ((2, 0), (1, 75))
 
 
-def test_the_kill_of_a_shim_is_proved_by_its_own_status(zygote: ProcessZygote, scenario: Scenario, tmp_path: Path) -> None:
-    result = play(zygote, scenario, tmp_path, Action("shim.1@1:ended:1", "kill"))
+def test_the_kill_of_a_shim_is_proved_by_its_own_status(zygote: ProcessZygote, directory: Path) -> None:
+    result = play(zygote, TWO_CALLS, directory, "kill shim.1@1:ended:1")
     assert result.verdict is Verdict.PASS, result.reason
     assert result.faults[0].signal == 9
     assert {"driver", "shim.1"} <= {one.role for one in result.faults[0].alive}
     assert result.displaced == 1
 
 
-def test_a_trial_in_a_directory_that_is_not_empty_is_trouble_and_no_verdict(
-    zygote: ProcessZygote, scenario: Scenario, tmp_path: Path
-) -> None:
-    (tmp_path / "work").mkdir()
+def test_a_trial_in_a_directory_that_is_not_empty_is_trouble_and_no_verdict(zygote: ProcessZygote, directory: Path) -> None:
+    (directory / "work").mkdir(parents=True)
     with pytest.raises(Exception, match="FileExistsError"):
-        play(zygote, scenario, tmp_path, Action(OUTCOME, "kill"))
+        zygote.run(TWO_CALLS, Trial(1, "small", parse_plan(f"kill {OUTCOME}")), directory, {})

@@ -16,8 +16,8 @@ TRIAL = Trial(4, "small", (Action(STEPS[0], "kill"),))
 @pytest.fixture(params=["fake", "process"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     if request.param == "fake":
-        return FakeZygote
-    return lambda script: ProcessZygote(fake_command(script), tmp_path / "errors.txt")
+        return lambda script: FakeZygote(script, slot=3)
+    return lambda script: ProcessZygote(fake_command(script), tmp_path / "errors.txt", slot=3)
 
 
 @pytest.fixture
@@ -28,14 +28,29 @@ def directory(tmp_path: Path) -> Path:
 
 def test_a_clean_run_names_its_scenario_and_steps(make: Make, directory: Path) -> None:
     zygote = make({})
-    recording = zygote.record(make_scenario(), directory)
+    recording = zygote.record(make_scenario(), (), directory)
     assert (recording.scenario, recording.steps, recording.result.verdict) == ("small", STEPS, Verdict.PASS)
+    zygote.close()
+
+
+def test_a_clean_run_after_a_prefix_says_so(make: Make, directory: Path) -> None:
+    zygote = make({})
+    prefix = (Action("driver@1:start:1", "kill"), Action("", "edit", path="a b", content=""))
+    recording = zygote.record(make_scenario(), prefix, directory)
+    assert (recording.prefix, recording.result.trial) == (prefix, Trial(0, "small", prefix, fault=""))
+    assert recording.steps == tuple(step.replace("@1:", "@2:") for step in STEPS)
+    zygote.close()
+
+
+def test_a_zygote_has_the_slot_it_was_given(make: Make) -> None:
+    zygote = make({})
+    assert zygote.slot == 3
     zygote.close()
 
 
 def test_a_trial_is_answered_with_its_own_result(make: Make, directory: Path) -> None:
     zygote = make({})
-    result = zygote.run(make_scenario(), TRIAL, directory, STEPS)
+    result = zygote.run(make_scenario(), TRIAL, directory, {})
     assert result.trial == TRIAL
     assert result.faults[0].signal == 9
     zygote.close()
@@ -44,10 +59,10 @@ def test_a_trial_is_answered_with_its_own_result(make: Make, directory: Path) ->
 def test_an_error_is_trouble_and_the_zygote_lives_on(make: Make, directory: Path) -> None:
     zygote = make({STEPS[0]: "error"})
     with pytest.raises(ZygoteError) as caught:
-        zygote.run(make_scenario(), TRIAL, directory, STEPS)
+        zygote.run(make_scenario(), TRIAL, directory, {})
     assert not isinstance(caught.value, ZygoteLostError)
     (directory / "left").unlink()
-    assert zygote.record(make_scenario(), directory).scenario == "small"
+    assert zygote.record(make_scenario(), (), directory).scenario == "small"
     zygote.close()
 
 
@@ -55,7 +70,7 @@ def test_a_dead_zygote_is_lost_and_stays_lost(make: Make, directory: Path) -> No
     zygote = make({STEPS[0]: "die"})
     for _ in range(2):
         with pytest.raises(ZygoteLostError):
-            zygote.run(make_scenario(), TRIAL, directory, STEPS)
+            zygote.run(make_scenario(), TRIAL, directory, {})
     zygote.close()
 
 
@@ -68,7 +83,19 @@ def test_closing_twice_is_closing_once(make: Make) -> None:
 def test_a_dead_process_is_named_with_its_status_and_last_words(tmp_path: Path, directory: Path) -> None:
     zygote = ProcessZygote(fake_command({"clean": "die"}), tmp_path / "errors.txt")
     with pytest.raises(ZygoteLostError, match=r"it ended with status 3; its last words: last words"):
-        zygote.record(make_scenario(), directory)
+        zygote.record(make_scenario(), (), directory)
+    zygote.close()
+
+
+@pytest.mark.parametrize("asks", ["record", "run"])
+def test_an_answer_to_another_question_is_not_taken(asks: str, tmp_path: Path, directory: Path) -> None:
+    zygote = ProcessZygote(fake_command({"clean": "mistake", STEPS[0]: "mistake"}), tmp_path / "errors.txt")
+    with pytest.raises(ZygoteLostError, match="with something else"):
+        if asks == "record":
+            zygote.record(make_scenario(), (Action("driver@1:start:1", "kill"),), directory)
+        else:
+            zygote.run(make_scenario(), TRIAL, directory, {})
+    assert zygote._process.returncode == -9
     zygote.close()
 
 
@@ -76,7 +103,7 @@ def test_a_dead_process_is_named_with_its_status_and_last_words(tmp_path: Path, 
 def test_a_process_that_is_not_understood_is_killed(told: str, why: str, tmp_path: Path, directory: Path) -> None:
     zygote = ProcessZygote(fake_command({"clean": told}), tmp_path / "errors.txt", answer_secs=30 if told == "babble" else 0.5)
     with pytest.raises(ZygoteLostError, match=why):
-        zygote.record(make_scenario(), directory)
+        zygote.record(make_scenario(), (), directory)
     assert zygote._process.returncode == -9
     zygote.close()
 

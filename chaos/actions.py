@@ -1,0 +1,157 @@
+"""Plans as data: what is done to which process, in which order; printed and parsed. Pure.
+
+A plan is a list of actions, carried out one after the other. In text they are joined by `; `:
+
+    wait STEP                   the process that reaches the step is held there
+    kill STEP                   SIGKILL the process that waits at the step
+    kill who ROLE@EPOCH         SIGKILL a process now, wherever it is; `command@EPOCH` is a running command
+    freeze STEP                 SIGSTOP the process at the step; it stays there until it is woken or killed
+    freeze who ROLE@EPOCH       the same now, wherever it is
+    wake ROLE@EPOCH             SIGCONT a frozen process
+    release ROLE@EPOCH          let a process that is held at a step go on
+    start                       start the next driver, whatever became of those before
+    end ROLE@EPOCH              wait for the end of that process
+    edit STEP "PATH" "CONTENT"  somebody else writes a file of the workspace while the process waits at the step
+    edit STEP "PATH"            the same, but the file is removed
+    edit "PATH" "CONTENT"       the same now
+
+Without `start` the next driver begins when none runs any more and the session is not finished. What is still held when the plan has
+ended is released, and the session driven to its end.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from chaos.results import Action
+from chaos.step import STEP_FORM, format_step, parse_step
+from eventlog.errors import MisuseError
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """What a verb takes: a step (`at`), a process (`who`), either, or nothing; and whether it names a file."""
+
+    about: str
+    takes: tuple[str, ...]
+    is_edit: bool = False
+
+
+VERBS: Mapping[str, Verb] = {
+    "wait": Verb("the process that reaches the step is held there", ("at",)),
+    "kill": Verb("SIGKILL, from outside; the wait status must show signal 9", ("at", "who")),
+    "freeze": Verb("SIGSTOP; the process must be seen stopped", ("at", "who")),
+    "wake": Verb("SIGCONT to a frozen process", ("who",)),
+    "release": Verb("let a held process go on", ("who",)),
+    "start": Verb("start the next driver while others live", ()),
+    "end": Verb("wait for a process's end", ("who",)),
+    "edit": Verb("somebody else writes or removes a file of the workspace", ("at", ""), is_edit=True),
+}
+ROLES = "driver, spawner, shim.K, worker or command"
+_WHO = re.compile(r"(?P<role>driver|spawner|worker|command|shim(?:\.[1-9][0-9]*)?)@(?P<epoch>[1-9][0-9]*)\Z")
+
+
+def parse_who(text: str, where: str = "who") -> tuple[str, int]:
+    """Role and epoch of `ROLE@EPOCH`; MisuseError when it is none."""
+    match = _WHO.match(text)
+    if match is None:
+        raise MisuseError(f"{where}: {text!r} is no process; write ROLE@EPOCH with ROLE {ROLES}, such as driver@1")
+    return "shim.1" if match["role"] == "shim" else match["role"], int(match["epoch"])
+
+
+def check_action(action: Action, where: str = "plan") -> Action:
+    """The action with its names in full; MisuseError when its verb is unknown or has what it does not take or lacks what it takes."""
+    verb = VERBS.get(action.do)
+    if verb is None:
+        raise MisuseError(f"{where}: unknown do {action.do!r}; use {', '.join(VERBS)}")
+    given = "at" if action.at else "who" if action.who else ""
+    if (action.at and action.who) or given not in (verb.takes or ("",)):
+        wanted = " or ".join({"at": "a step (at)", "who": "a process (who)", "": "nothing"}[one] for one in verb.takes or ("",))
+        raise MisuseError(f"{where}: {action.do} takes {wanted}; found at = {action.at!r}, who = {action.who!r}")
+    if verb.is_edit != bool(action.path) or (action.content is not None and not verb.is_edit):
+        raise MisuseError(f"{where}: {'edit needs a path' if verb.is_edit else f'{action.do} takes no path or content'}")
+    at = format_step(parse_step(action.at, where)) if action.at else ""
+    who = "@".join(map(str, parse_who(action.who, where))) if action.who else ""
+    return Action(at, action.do, who, action.path, action.content)
+
+
+def format_action(action: Action) -> str:
+    """One action as text; `parse_plan` reads it back."""
+    words = [action.do]
+    if action.at:
+        words.append(action.at)
+    if action.who:
+        words += ["who", action.who] if "at" in VERBS[action.do].takes else [action.who]
+    if action.path:
+        words += [json.dumps(text) for text in (action.path, action.content) if text is not None]
+    return " ".join(words)
+
+
+def format_plan(plan: Sequence[Action]) -> str:
+    """A plan as text."""
+    return "; ".join(map(format_action, plan))
+
+
+_WORD = re.compile(r'\s*(?:(?P<semicolon>;)|(?P<string>"(?:[^"\\]|\\.)*")|(?P<word>[^\s;"]+))')
+
+
+def parse_plan(text: str, where: str = "plan") -> tuple[Action, ...]:
+    """A plan from its text; MisuseError names the action that is wrong."""
+    actions: list[list[tuple[bool, str]]] = [[]]
+    position = 0
+    while text[position:].strip():
+        match = _WORD.match(text, position)
+        if match is None:
+            raise MisuseError(f"{where}: {text[position:].strip()!r} cannot be read; paths and contents stand in double quotes")
+        position = match.end()
+        if match["semicolon"]:
+            actions.append([])
+        else:
+            quoted = match["string"] is not None
+            actions[-1].append((quoted, _unquote(match["string"], where) if quoted else match["word"]))
+    numbered = [(number, words) for number, words in enumerate(actions, 1) if words or len(actions) > 1]
+    return tuple(_parse_action(words, f"{where}: action {number}") for number, words in numbered)
+
+
+def _unquote(text: str, where: str) -> str:
+    try:
+        return str(json.loads(text))
+    except ValueError as error:
+        raise MisuseError(f"{where}: {' '.join(text.split())} is no string as in JSON") from error
+
+
+def _parse_action(words: list[tuple[bool, str]], where: str) -> Action:
+    if not words or words[0][0]:
+        raise MisuseError(f"{where}: has no verb; use {', '.join(VERBS)}")
+    do, *plain = [word for quoted, word in words if not quoted]
+    strings = [word for quoted, word in words if quoted]
+    at = who = ""
+    if plain[:1] == ["who"] and len(plain) == 2:
+        who = plain[1]
+    elif len(plain) == 1:
+        at, who = (plain[0], "") if "at" in VERBS.get(do, VERBS["kill"]).takes else ("", plain[0])
+    elif plain:
+        raise MisuseError(f"{where}: {' '.join([do, *plain])!r} is too much; a step is {STEP_FORM}")
+    if len(strings) > 2:
+        raise MisuseError(f"{where}: {do} takes a path and at most one content")
+    path, content = (strings[0] if strings else ""), (strings[1] if len(strings) > 1 else None)
+    return check_action(Action(at, do, who, path, content), where)
+
+
+def action_to_json(action: Action) -> dict[str, Any]:
+    """An action as a table, without what is empty."""
+    table = {"at": action.at, "do": action.do, "who": action.who, "path": action.path}
+    return {name: value for name, value in table.items() if value} | ({} if action.content is None else {"content": action.content})
+
+
+def action_from_json(table: Any, where: str) -> Action:
+    """The inverse of `action_to_json`, checked."""
+    known = ("at", "do", "who", "path", "content")
+    if not isinstance(table, Mapping) or "do" not in table or not all(isinstance(value, str) for value in table.values()):
+        raise MisuseError(f'{where}: an action is a table of strings, such as at = "driver@1:outcome.commit.before:1", do = "kill"')
+    for name in table:
+        if name not in known:
+            raise MisuseError(f"{where}: unknown key {name!r}; an action has {', '.join(known)}")
+    return check_action(Action(**{"at": "", **table}), where)

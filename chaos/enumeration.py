@@ -1,0 +1,166 @@
+"""From a recording to trials: record once, then aim one trial at each step. Pure; by name and ordinal, never by timers.
+
+What must hold: everything in the recording is either aimed at or named with a reason from `UNREACHABLE_REASONS`; so
+steps = killed + unreachable, and for a set that freezes, steps = frozen + not frozen.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from chaos.results import Action, Recording, Trial
+from chaos.scenario import Scenario
+from chaos.step import Step, format_step, holds_lock, parse_step, role_of
+from chaos.trial_set import TrialSet
+
+EXEC_STEP = "driver@1:outcome.commit.before:1"
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """A step of the clean run that no trial aims at, with one of `UNREACHABLE_REASONS`."""
+
+    step: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Enumeration:
+    """What the recording of one trial set makes: `steps` are its distinct steps, each killed by a trial or `unreachable`; `frozen` are
+    those at which a trial freezes, `not_frozen` the others of a set that freezes."""
+
+    scenario: str
+    steps: tuple[str, ...]
+    trials: tuple[Trial, ...]
+    unreachable: tuple[Unreachable, ...]
+    kill_mark: str = "cgroup"
+    prefix: tuple[Action, ...] = ()
+    frozen: tuple[str, ...] = ()
+    not_frozen: tuple[Unreachable, ...] = ()
+
+
+def enumerate_trials(recording: Recording, scenario: Scenario, trial_set: TrialSet, first_number: int = 1) -> Enumeration:
+    """The trials of one set, numbered from `first_number`, in a fixed order.
+
+    Of a scenario with a plan of its own: that one trial, and the other steps are `not in this scenario`. Else one kill for each step that
+    the set names, a freeze for each of its steps at which no lock is held, and the exec trial where its step is passed.
+    Raises MisuseError when the recording holds what is no step.
+    """
+    where = f"recording of {recording.scenario}"
+    steps = tuple(dict.fromkeys(format_step(parse_step(step, where)) for step in recording.steps))
+    if scenario.plan:
+        aimed = {action.at for action in scenario.plan if action.do == "kill"}
+        left_out = tuple(Unreachable(step, "not in this scenario") for step in steps if step not in aimed)
+        trial = Trial(first_number, scenario.name, scenario.plan, fault="kill")
+        return Enumeration(recording.scenario, steps, (trial,), left_out, recording.kill_mark)
+    unprovable = _find_unprovable(steps) if recording.kill_mark == "environment" else frozenset()
+    killed, unreachable = _choose_killed(steps, trial_set, unprovable)
+    frozen, not_frozen = _choose_frozen(steps, trial_set, unprovable)
+    plans = [((*recording.prefix, Action(step, "kill")), "fork", "again" if trial_set.label else "kill") for step in killed]
+    plans += [(_freeze_plan(recording.prefix, step), "fork", "freeze") for step in frozen]
+    plans += [((Action(EXEC_STEP, "kill"),), "exec", "exec")] if EXEC_STEP in killed and not recording.prefix else []
+    trials = tuple(
+        Trial(number, scenario.name, plan, entry, fault, recording.saved if entry == "fork" else 0)
+        for number, (plan, entry, fault) in enumerate(plans, first_number)
+    )
+    return Enumeration(recording.scenario, steps, trials, unreachable, recording.kill_mark, recording.prefix, frozen, not_frozen)
+
+
+def add_trial(one: Enumeration, plan: tuple[Action, ...]) -> Enumeration:
+    """The enumeration with one trial more, of a plan that somebody gave."""
+    number = max((trial.number for trial in one.trials), default=0) + 1
+    return replace(one, trials=(*one.trials, Trial(number, one.scenario, plan)))
+
+
+def _choose_killed(
+    steps: Sequence[str], trial_set: TrialSet, unprovable: frozenset[str]
+) -> tuple[tuple[str, ...], tuple[Unreachable, ...]]:
+    first = min((parsed.epoch for parsed in map(parse_step, steps) if parsed.role == "driver"), default=1)
+    reasons: dict[str, str] = {}
+    for step in steps:
+        parsed = parse_step(step)
+        if step in unprovable:
+            reasons[step] = "platform"
+        elif role_of(parsed) not in trial_set.kill:
+            reasons[step] = "not in this scenario"
+        elif parsed.epoch != first:
+            reasons[step] = "not yet"
+        elif trial_set.label and step in steps[_find_recovered(steps, first) + 1 :]:
+            reasons[step] = "not in this scenario"  # recovery is over: what follows is killed by a set without a label
+    aimed = [step for step in steps if step not in reasons]
+    sampled = _sample(aimed, trial_set.sample)
+    reasons |= {step: "not in this scenario" for step in aimed if step not in sampled}
+    return tuple(sampled), tuple(Unreachable(step, reasons[step]) for step in steps if step in reasons)
+
+
+def _find_recovered(steps: Sequence[str], epoch: int) -> int:
+    """The place of the step with which recovery ends; the last one when it was not passed."""
+    recovered = f"driver@{epoch}:recovered:1"
+    return steps.index(recovered) if recovered in steps else len(steps) - 1
+
+
+def _sample(steps: Sequence[str], wanted: int) -> list[str]:
+    """`wanted` of the steps (0: all), evenly spread, the first and the last among them."""
+    if not wanted or wanted >= len(steps):
+        return list(steps)
+    if wanted == 1:
+        return [steps[0]]
+    return [steps[round(place * (len(steps) - 1) / (wanted - 1))] for place in range(wanted)]
+
+
+def _choose_frozen(
+    steps: Sequence[str], trial_set: TrialSet, unprovable: frozenset[str]
+) -> tuple[tuple[str, ...], tuple[Unreachable, ...]]:
+    if not trial_set.freeze:
+        return (), ()
+    reasons: dict[str, str] = {}
+    for step in steps:
+        parsed = parse_step(step)
+        if role_of(parsed) not in trial_set.freeze:
+            reasons[step] = "not in this scenario"
+        elif holds_lock(parsed):
+            reasons[step] = "lock held"
+        elif step in unprovable:
+            reasons[step] = "platform"
+        elif _ends_session(parsed, steps):
+            reasons[step] = "process already gone by then"
+    aimed = tuple(step for step in steps if step not in reasons)
+    return aimed, tuple(Unreachable(step, reasons[step]) for step in steps if step in reasons)
+
+
+def _ends_session(step: Step, steps: Sequence[str]) -> bool:
+    """Whether the session has its end in the log already at this step, so that no successor can supersede its driver."""
+    finish = f"driver@{step.epoch}:finish.commit.after:1"
+    return finish in steps and steps.index(format_step(step)) >= steps.index(finish)
+
+
+def _freeze_plan(prefix: Sequence[Action], step: str) -> tuple[Action, ...]:
+    """Freeze at the step, let a successor run to its end, wake, and wait for the ends of all that is old."""
+    parsed = parse_step(step)
+    old, driver = f"{parsed.role}@{parsed.epoch}", f"driver@{parsed.epoch}"
+    ends = [old] if old == driver else [old, driver]
+    return (
+        *prefix,
+        Action(step, "freeze"),
+        Action("", "start"),
+        Action("", "end", f"driver@{parsed.epoch + 1}"),
+        Action("", "wake", old),
+        *(Action("", "end", who) for who in ends),
+    )
+
+
+def _find_unprovable(steps: Sequence[str]) -> frozenset[str]:
+    """Steps of shims between their starting mark and their exit record: killed there under the environment mark, nobody can prove
+    that their command is dead, and recovery rightly refuses to go on (rule S8)."""
+    found: set[str] = set()
+    running: set[str] = set()
+    for step in steps:
+        parsed = parse_step(step)
+        if not parsed.role.startswith("shim"):
+            continue
+        if parsed.name == "ledger.start.append.unsynced":
+            running.add(parsed.role)
+        if parsed.name == "ledger.exit.append.unsynced":
+            running.discard(parsed.role)
+        if parsed.role in running:
+            found.add(step)
+    return frozenset(found)

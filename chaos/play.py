@@ -1,0 +1,359 @@
+"""A plan carried out on real processes, and the session driven to its end.
+
+What must hold: every action of the plan leaves one Fault, and it `fired` only when the kernel showed its effect: a wait status, a stopped
+state, a process that is gone. An action that cannot be carried out any more ends the plan; the session is driven on all the same.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chaos.drivers import Place
+from chaos.processes import (
+    end_everything,
+    holds_write_lock,
+    is_stopped,
+    kill_child,
+    kill_other,
+    list_alive,
+    reap_all,
+    stop_process,
+    wait_all_ended,
+)
+from chaos.results import Action, Alive, Fault, OracleVerdict, Verdict
+from chaos.scenario import Scenario
+from chaos.stage import DRIVER_SECS, LOOK_SECS, Ended, Reached, Stage, find_process, left_behind, read_roles, read_trace, trace_size
+from chaos.step import parse_step
+
+MOST_DRIVERS = 8
+QUIET_SECS = 10.0
+STOP_SECS = 10.0
+STALE = 75
+AGAIN = 1
+
+Listing = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """What the workspace was just before an old process was woken."""
+
+    who: str
+    listing: Listing
+
+
+@dataclass(slots=True)
+class Played:
+    """What came of it. `recorded_from` is the size of the trace when the plan was through."""
+
+    faults: list[Fault] = field(default_factory=list)
+    findings: list[OracleVerdict] = field(default_factory=list)
+    ends: list[Ended] = field(default_factory=list)
+    woken: list[Woken] = field(default_factory=list)
+    edits: list[Action] = field(default_factory=list)
+    trouble: str = ""
+    recorded_from: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is played: a plan after `before` (the ends of drivers that a saved state already holds)."""
+
+    plan: tuple[Action, ...]
+    entry: str = "fork"
+    before: tuple[Ended, ...] = ()
+
+
+class Play:
+    """Plays one part in a place. `list_tree` lists a directory as the oracle sees it; `oracle_pid` is no process of the trial."""
+
+    def __init__(self, scenario: Scenario, place: Place, part: Part, list_tree: Callable[[Path], Listing], oracle_pid: int) -> None:
+        self._scenario = scenario
+        self._place = place
+        self._part = part
+        self._list_tree = list_tree
+        self._oracle_pid = oracle_pid
+        self._stage: Stage
+        self._killed: set[int] = set()
+        self._frozen: dict[str, int] = {}
+        self._judged = 0
+        self._is_over = any(ended.code == 0 for ended in part.before)
+        self.played = Played(ends=list(part.before))
+
+    def run_to_end(self) -> Played:
+        """Play the plan, drive on until the session ends; trouble of the harness is kept as a sentence."""
+        self._run(self._finish)
+        left = end_everything(os.getpid(), self._oracle_pid)
+        if left and not self.played.trouble:
+            self.played.findings.append(OracleVerdict("processes", Verdict.FAIL, f"processes {left} outlived the session"))
+        return self.played
+
+    def run_plan_only(self, quiet_secs: float) -> bool:
+        """Play the plan and no more; True when all of it fired and every process then ended by itself within `quiet_secs`."""
+        is_quiet = False
+
+        def wait_quiet() -> None:
+            nonlocal is_quiet
+            is_quiet = not self._stage.running() and wait_all_ended(left_behind(self._oracle_pid), quiet_secs)
+
+        self._run(wait_quiet)
+        end_everything(os.getpid(), self._oracle_pid)
+        return is_quiet and not self.played.trouble and all(fault.fired for fault in self.played.faults)
+
+    def _run(self, then: Callable[[], None]) -> None:
+        armed = frozenset(action.at for action in self._part.plan if action.at)
+        with Stage(self._scenario, self._place, armed) as self._stage:
+            self._stage.newest = max((ended.epoch for ended in self._part.before), default=0)
+            try:
+                self._play_plan()
+                then()
+            except TimeoutError as error:
+                self.played.trouble = str(error)
+            except OSError as error:
+                self.played.trouble = f"{type(error).__name__}: {error}"
+
+    def _play_plan(self) -> None:
+        if self._part.plan and not self._part.plan[0].at and self._part.plan[0].do not in ("start", "edit"):
+            self._start_next()  # the first action is aimed at a process that lives
+        for action in self._part.plan:
+            fault = self._carry_out(action)
+            self.played.faults.append(fault)
+            if not fault.fired:
+                break
+        self.played.recorded_from = trace_size(self._place)
+
+    def _carry_out(self, action: Action) -> Fault:
+        reached = None
+        if action.at:
+            if not self._await_step(action.at):
+                return Fault(action.at, action.do, False, False, note="the step was not reached")
+            if action.do == "wait":
+                return Fault(action.at, "wait", True, True, self._stage.waiting[action.at].pid)
+            reached = self._stage.deal_with(action.at)
+        match action.do:
+            case "kill":
+                return self._kill(action, reached)
+            case "freeze":
+                return self._freeze(action, reached)
+            case "wake":
+                return self._wake(action)
+            case "release":
+                return self._release(action)
+            case "start":
+                self._start_next()
+                return Fault("", "start", True, True)
+            case "end":
+                return self._await_end(action)
+            case "edit":
+                return self._edit(action, reached)
+            case _:
+                return Fault(action.at, action.do, False, False, note="this verb is not known")
+
+    # Waiting
+
+    def _await_step(self, step: str) -> bool:
+        """Wait until a process waits at a step; False when none can get there any more."""
+        parsed = parse_step(step)
+        deadline = time.monotonic() + DRIVER_SECS
+        while step not in self._stage.waiting:
+            running = [epoch for epoch in self._stage.running() if f"driver@{epoch}" not in self._frozen]
+            if not running and not self._can_go_on(parsed.role, parsed.epoch):
+                return False
+            if parsed.role == "driver" and parsed.epoch in {ended.epoch for ended in self._stage.ends}:
+                return False
+            self._look(f"{step} to be reached", deadline)
+        return True
+
+    def _can_go_on(self, role: str, epoch: int) -> bool:
+        """With no driver at work: whether a step can still be reached, by a process left of its epoch, or by a driver started now."""
+        if epoch <= self._stage.newest:
+            return role != "driver" and any(self._is_of_epoch(pid, epoch) for pid in left_behind(self._oracle_pid))
+        if self._is_over or self._stage.newest - len(self._part.before) >= MOST_DRIVERS:
+            return False
+        self._start_next()
+        return True
+
+    def _is_of_epoch(self, pid: int, epoch: int) -> bool:
+        return any(traced.pid == pid and f"@{epoch}:" in traced.step for traced in read_trace(self._place))
+
+    def _look(self, what: str, deadline: float) -> None:
+        self._stage.look(what, deadline, until=time.monotonic() + LOOK_SECS)
+        self._judge_ends()
+
+    def _await_end(self, action: Action) -> Fault:
+        role, _, epoch = action.who.partition("@")
+        deadline = time.monotonic() + DRIVER_SECS
+        if role == "driver":
+            while int(epoch) in self._stage.running():
+                self._look(f"{action.who} to end", deadline)
+            fired = any(ended.epoch == int(epoch) for ended in self._stage.ends)
+            return Fault("", "end", True, fired, note="" if fired else "it was never started", who=action.who)
+        pid = self._frozen.get(action.who) or (self._find(action, None) if role == "command" else find_process(self._place, action.who))
+        while pid in left_behind(self._oracle_pid):
+            self._look(f"{action.who} to end", deadline)
+        return Fault("", "end", True, bool(pid), pid, note="" if pid else "there was no such process", who=action.who)
+
+    # Doing
+
+    def _start_next(self) -> None:
+        self._stage.start(self._next_epoch(), self._part.entry)
+
+    def _next_epoch(self) -> int:
+        """One more than the last, but 1 again while no log was made: an epoch above 1 says that there was one (rule L9)."""
+        if not (self._place.state / "log.sqlite").exists():
+            return 1
+        return self._stage.newest + 1
+
+    def _find(self, action: Action, reached: Reached | None) -> int:
+        """The pid an action is aimed at; 0 when there is none that lives."""
+        if reached is not None:
+            return reached.pid
+        role, _, epoch = action.who.partition("@")
+        if role == "command":
+            return next((one.pid for one in self._list_alive() if one.role == "command"), 0)
+        pid = self._stage.running().get(int(epoch), 0) if role == "driver" else find_process(self._place, action.who)
+        return pid if pid in left_behind(self._oracle_pid) else 0
+
+    def _list_alive(self) -> tuple[Alive, ...]:
+        return list_alive(os.getpid(), self._oracle_pid, read_roles(self._place))
+
+    def _kill(self, action: Action, reached: Reached | None) -> Fault:
+        """Record what lives, SIGKILL the process, read back how it died."""
+        if self._scenario.ready and not self._stage.is_gate_open() and any(one.role == "command" for one in self._list_alive()):
+            self._stage.wait_ready()
+        pid = self._find(action, reached)
+        if not pid:
+            return Fault(action.at, "kill", False, False, note="there was no such process", who=action.who)
+        alive = self._list_alive()
+        half = _is_half_written(action.at) or (self._stage.is_ready() and not self._stage.is_gate_open())
+        epoch = next((epoch for epoch, driver in self._stage.running().items() if driver == pid), 0)
+        if epoch:
+            self._killed.add(epoch)
+            kill_child(pid)
+            number = -self._stage.wait_end(epoch, "the killed driver's wait status").code
+            self._judge_ends()
+        else:
+            number = kill_other(pid)
+        if reached is not None:
+            reached.connection.close()
+        for step in [step for step, other in self._stage.waiting.items() if other.pid == pid]:
+            self._stage.deal_with(step).connection.close()  # it was held there and is dead now
+        note = "" if number == 9 else f"the process ended with signal {number}, not 9"
+        return Fault(action.at, "kill", True, number == 9, pid, max(number, 0), alive, half, note, action.who)
+
+    def _freeze(self, action: Action, reached: Reached | None) -> Fault:
+        pid = self._find(action, reached)
+        if not pid:
+            return Fault(action.at, "freeze", False, False, note="there was no such process", who=action.who)
+        alive = self._list_alive()
+        is_locked = reached is not None and holds_write_lock(pid)
+        fired = stop_process(pid, STOP_SECS)
+        self._frozen[action.who or f"{parse_step(action.at).role}@{parse_step(action.at).epoch}"] = pid
+        if reached is not None:
+            # It is held by the signal alone from here on: woken, it goes on at once.
+            reached.connection.sendall(b"\0")
+            reached.connection.close()
+        note = "it holds a lock here" if is_locked else "" if fired else "it ended instead of stopping"
+        return Fault(action.at, "freeze", True, fired and not is_locked, pid, 0, alive, _is_half_written(action.at), note, action.who)
+
+    def _wake(self, action: Action) -> Fault:
+        """Wake a frozen process; one that is dead by now (a successor killed it) is proved so instead. A driver must still be there."""
+        pid = self._frozen.pop(action.who, 0)
+        if not pid:
+            return Fault("", "wake", False, False, note="it was not frozen", who=action.who)
+        self.played.woken.append(Woken(action.who, self._list_tree(self._place.work)))
+        if pid not in left_behind(self._oracle_pid):
+            is_driver = action.who.startswith("driver@")
+            return Fault("", "wake", True, not is_driver, pid, note="it was dead already", who=action.who)
+        stopped = is_stopped(pid)
+        os.kill(pid, signal.SIGCONT)
+        return Fault("", "wake", True, stopped, pid, note="" if stopped else "it was not stopped any more", who=action.who)
+
+    def _release(self, action: Action) -> Fault:
+        steps = [step for step in self._stage.waiting if step.startswith(f"{action.who}:")]
+        for step in steps:
+            _let_go(self._stage.deal_with(step))
+        return Fault("", "release", True, bool(steps), note="" if steps else "it was not held at any step", who=action.who)
+
+    def _edit(self, action: Action, reached: Reached | None) -> Fault:
+        path = self._place.work / action.path
+        if action.content is None:
+            path.unlink()
+        else:
+            path.write_text(action.content, "utf-8")
+        self.played.edits.append(action)
+        if reached is not None:
+            _let_go(reached)
+        return Fault(action.at, "edit", True, True)
+
+    # To the end
+
+    def _finish(self) -> None:
+        """Release what is held, drive on until the session ends, give its helpers their time to end."""
+        for step in list(self._stage.waiting):
+            _let_go(self._stage.deal_with(step))
+        self._stage.armed.clear()
+        for pid in self._frozen.values():
+            if pid in self._stage.running().values():
+                kill_child(pid)  # the plan did not come to wake it
+                self._killed |= {epoch for epoch, driver in self._stage.running().items() if driver == pid}
+        deadline = time.monotonic() + DRIVER_SECS
+        while not self._is_over:
+            if not self._stage.running():
+                if self._stage.newest - len(self._part.before) >= MOST_DRIVERS:
+                    break
+                self._start_next()
+                deadline = time.monotonic() + DRIVER_SECS
+            self._look(f"driver {self._stage.newest} to end", deadline)
+        while self._stage.running():
+            self._look("every driver to end", deadline)
+        if wait_all_ended(left_behind(self._oracle_pid), QUIET_SECS):
+            reap_all(self._oracle_pid)
+
+    def _judge_ends(self) -> None:
+        """What the ends of drivers since the last look say."""
+        for ended in self._stage.ends[self._judged :]:
+            self.played.ends.append(ended)
+            self._judge_end(ended)
+        self._judged = len(self._stage.ends)
+
+    def _judge_end(self, ended: Ended) -> None:
+        if ended.epoch in self._killed and ended.code == -signal.SIGKILL:
+            return
+        if ended.superseded:
+            # One that never came to raise its floor may find the session finished: it added nothing, and says so.
+            if ended.code != STALE and not (ended.code == 0 and not self._has_raised(ended.epoch)):
+                detail = f"the superseded driver {ended.epoch} ended with {ended.code} instead of {STALE}: {self._last_words(ended.epoch)}"
+                self.played.findings.append(OracleVerdict("fencing-exit", Verdict.FAIL, detail))
+        elif ended.code == 0:
+            self._is_over = True
+        elif ended.code != AGAIN:
+            self._is_over = True
+            detail = f"driver {ended.epoch} ended with {ended.code} and the session is not finished: {self._last_words(ended.epoch)}"
+            self.played.findings.append(OracleVerdict("liveness", Verdict.FAIL, detail))
+
+    def _has_raised(self, epoch: int) -> bool:
+        return any(traced.step.startswith(f"driver@{epoch}:floor.commit.after:") for traced in read_trace(self._place))
+
+    def _last_words(self, epoch: int) -> str:
+        lines = self._place.errors(epoch).read_text("utf-8", "replace").strip().splitlines()
+        return lines[-1][:400] if lines else "(nothing on stderr)"
+
+
+def _let_go(reached: Reached) -> None:
+    reached.connection.sendall(b"\0")
+    reached.connection.close()
+
+
+def _is_half_written(step: str) -> bool:
+    """Whether the file worker stands between the two halves of a file's content."""
+    return step.startswith("worker@") and ".write.half:" in step
+
+
+def unplayed(plan: Sequence[Action], faults: Sequence[Fault]) -> list[Fault]:
+    """A Fault for each action that the plan did not come to."""
+    return [Fault(action.at, action.do, False, False, note="the plan ended before", who=action.who) for action in plan[len(faults) :]]

@@ -1,0 +1,55 @@
+"""`chaos replay`: play a kept trial again, and say whether the same happened."""
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chaos.area import open_area
+from chaos.console import exit_code_of
+from chaos.divergence import find_divergence
+from chaos.explain import explain
+from chaos.options import check_engine
+from chaos.results import Verdict
+from chaos.scenario import from_json
+from chaos.transcript import Transcript, read_transcript
+from chaos.zygote_client import ProcessZygote, ZygoteError, zygote_command
+from eventlog.errors import MisuseError
+
+
+def replay(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="trial.json of a kept trial, or its directory")],
+    explain_it: Annotated[bool, typer.Option("--explain", help="what was killed, what recovery knew and decided, what differs")] = False,
+    engine: Annotated[str, typer.Option(metavar="DIR", help="an engine copy to run instead of the installed one")] = "",
+    from_zero: Annotated[bool, typer.Option("--from-zero", help="play the whole plan, without a saved state")] = False,
+) -> int:
+    """Play a kept trial again. Ends with its verdict now; with 2 when it went another way (DIVERGED) and did not fail."""
+    recorded = read_transcript(Path(file))
+    replayed = _play_again(recorded, check_engine(engine), from_zero)
+    divergence = find_divergence(recorded, replayed)
+    if explain_it:
+        print("\n".join(explain(replayed)))
+    then, now = recorded.result.verdict, replayed.result.verdict
+    if divergence:
+        print(f"DIVERGED {divergence}")
+        print(f"verdict then {then}, now {now}{f' ({replayed.result.reason})' if replayed.result.reason else ''}")
+        return exit_code_of(Verdict.FAIL if now is Verdict.FAIL else Verdict.UNKNOWN)
+    print(f"REPLAYED the same {len(replayed.events)} events; verdict then {then}, now {now}")
+    return exit_code_of(now)
+
+
+def _play_again(recorded: Transcript, engine: Path | None, from_zero: bool) -> Transcript:
+    scenario = from_json(recorded.scenario, "the transcript's scenario")
+    trial = recorded.result.trial
+    with open_area() as area, tempfile.TemporaryDirectory(prefix="chaos-replay-") as errors:
+        directory = area / "slot-1" / "trial"
+        directory.mkdir(parents=True)
+        zygote = ProcessZygote(zygote_command(engine), Path(errors) / "zygote.txt")
+        try:
+            zygote.replay(scenario, trial, directory, recorded.converges_to, from_zero)
+        except ZygoteError as error:
+            raise MisuseError(f"the trial could not be played again: {error}") from error
+        finally:
+            zygote.close()
+        return read_transcript(directory)

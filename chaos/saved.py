@@ -1,0 +1,105 @@
+"""Saved states: the directory of a trial after the first actions of its plan, when nothing of it is alive, copied to be begun from again.
+
+What must hold: a trial from a saved state is the same trial as from zero (a test compares their history digests). A state is made by
+playing the very actions it stands for, in the directory in which it will be used: paths stand in the log, the ledger and the registry.
+It is made only where every process then ended by itself: with a command alive there is nothing to copy.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from chaos.drivers import Place
+from chaos.play import Listing, Part, Play
+from chaos.results import Action, Fault
+from chaos.scenario import Scenario
+from chaos.seed import plant_seed
+from chaos.stage import Ended
+from recovery.workspace.side import read_root_identity
+
+QUIET_SECS = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class SavedState:
+    """A copy, what had been done until then, and how its drivers had ended. `copy` is None for the state before the first action."""
+
+    copy: Path | None
+    faults: tuple[Fault, ...] = ()
+    ends: tuple[Ended, ...] = ()
+
+
+class SavedStates:
+    """The states one runner has made, by scenario, actions and directory."""
+
+    def __init__(self, list_tree: Callable[[Path], Listing], oracle_pid: Callable[[], int]) -> None:
+        self._list_tree = list_tree
+        self._oracle_pid = oracle_pid
+        self._states: dict[tuple[str, tuple[Action, ...], Path], SavedState | None] = {}
+
+    def set_stage(self, scenario: Scenario, actions: tuple[Action, ...], directory: Path) -> SavedState:
+        """Fill the empty `directory` with the state after `actions`, or before the first of them where that cannot be saved."""
+        state = self._find(scenario, actions, directory) if actions else None
+        if state is None or state.copy is None:
+            make_stage(scenario, directory)
+            return SavedState(None)
+        _copy(state.copy, directory)
+        return state
+
+    def find_longest(self, scenario: Scenario, actions: tuple[Action, ...], directory: Path) -> int:
+        """How many of the first `actions` can be saved."""
+        for length in range(len(actions), 0, -1):
+            if actions[length - 1].do in ("kill", "edit") and self._find(scenario, actions[:length], directory) is not None:
+                return length
+        return 0
+
+    def _find(self, scenario: Scenario, actions: tuple[Action, ...], directory: Path) -> SavedState | None:
+        key = (scenario.name, actions, directory)
+        if key not in self._states:
+            self._states[key] = self._make(scenario, actions, directory)
+        return self._states[key]
+
+    def _make(self, scenario: Scenario, actions: tuple[Action, ...], directory: Path) -> SavedState | None:
+        place = make_stage(scenario, directory)
+        play = Play(scenario, place, Part(actions), self._list_tree, self._oracle_pid())
+        is_quiet = play.run_plan_only(QUIET_SECS)
+        state = None
+        if is_quiet and _has_own_identity(place):
+            copy = directory.parent / f"{directory.name}-saved" / f"{os.getpid()}-{len(self._states)}"
+            copy.mkdir(parents=True)
+            place.trace.unlink(missing_ok=True)
+            place.socket.unlink()
+            _copy(directory, copy)
+            state = SavedState(copy, tuple(play.played.faults), tuple(play.played.ends))
+        _empty(directory)
+        return state
+
+
+def make_stage(scenario: Scenario, directory: Path) -> Place:
+    """The directories of a trial, with the scenario's seed, in the empty `directory`."""
+    place = Place(directory)
+    for path in (place.work, place.outside, directory / "scratch"):
+        path.mkdir()
+    plant_seed(scenario.seed, place.work)
+    return place
+
+
+def _has_own_identity(place: Place) -> bool:
+    """Whether the root bears an identity that a copy bears too (rule R6): without one it is known by its inode, and a copy is another."""
+    return read_root_identity(str(place.work)).id is not None
+
+
+def _copy(source: Path, target: Path) -> None:
+    # cp -a alone keeps hard links, FIFOs, attributes, modes, times and every name.
+    subprocess.run(["cp", "-a", "--", f"{source}/.", str(target)], check=True)
+
+
+def _empty(directory: Path) -> None:
+    for path in directory.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

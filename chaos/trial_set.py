@@ -1,0 +1,68 @@
+"""What is tried in a scenario: sets of trials, each with what comes before and the roles that are killed or frozen at every step. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from chaos.actions import format_plan, parse_plan
+from chaos.results import Action
+from eventlog.errors import MisuseError
+
+ROLES = ("driver", "spawner", "shim", "worker")
+_KEYS = ("before", "kill", "freeze", "label", "sample")
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSet:
+    """One set of trials: `before` is done in each of them; then there is one for each later step of the roles in `kill`, and in `freeze`.
+
+    With a `label` it is a set of second kills: `before` crashes the session so that recovery takes this decision. `sample` is how many of
+    the kills are tried, evenly spread; 0 means all.
+    """
+
+    before: tuple[Action, ...] = ()
+    kill: tuple[str, ...] = ROLES
+    freeze: tuple[str, ...] = ()
+    label: str = ""
+    sample: int = 0
+
+
+def parse_trial_sets(tables: Any, where: str) -> tuple[TrialSet, ...]:
+    """The `[[trials]]` tables of a scenario; one plain set when there is none."""
+    if not isinstance(tables, list):
+        raise MisuseError(f"{where}: trials must be [[trials]] tables")
+    return tuple(_parse(table, f"{where}: trials {number}") for number, table in enumerate(tables, 1)) or (TrialSet(),)
+
+
+def _parse(table: Any, where: str) -> TrialSet:
+    if not isinstance(table, Mapping):
+        raise MisuseError(f"{where}: expected a table, found {type(table).__name__}")
+    for key in table:
+        if key not in _KEYS:
+            raise MisuseError(f"{where}: unknown key {key!r}; a set of trials has {', '.join(_KEYS)}")
+    before, label, sample = table.get("before", ""), table.get("label", ""), table.get("sample", 0)
+    if not isinstance(before, str) or not isinstance(label, str):
+        raise MisuseError(f"{where}: before and label are strings; before is a plan, such as before = \"kill driver@1:decided:1\"")
+    if type(sample) is not int or sample < 0:
+        raise MisuseError(f"{where}: sample must be a number of trials, 0 for all; found {sample!r}")
+    return TrialSet(
+        parse_plan(before, f"{where}: before"), _roles(table, "kill", ROLES, where), _roles(table, "freeze", (), where), label, sample
+    )
+
+
+def _roles(table: Mapping[str, Any], key: str, default: tuple[str, ...], where: str) -> tuple[str, ...]:
+    value = table.get(key, list(default))
+    if not isinstance(value, list) or not all(role in ROLES for role in value):
+        raise MisuseError(f"{where}: {key} must be a list of {', '.join(ROLES)}; found {value!r}")
+    return tuple(role for role in ROLES if role in value)
+
+
+def trial_set_to_json(one: TrialSet) -> dict[str, Any]:
+    """A set as a table; `parse_trial_sets` reads it back."""
+    return {
+        "before": format_plan(one.before),
+        "kill": list(one.kill),
+        "freeze": list(one.freeze),
+        "label": one.label,
+        "sample": one.sample,
+    }

@@ -1,0 +1,185 @@
+"""From a recording to trials: every step is killed or named unreachable, every freeze is planned to its end."""
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chaos.actions import format_plan, parse_plan
+from chaos.enumeration import EXEC_STEP, Enumeration, add_trial, enumerate_trials
+from chaos.plan import UNREACHABLE_REASONS
+from chaos.results import Action, Recording, Trial, Verdict
+from chaos.step import Step, format_step, parse_step, role_of
+from chaos.trial_set import ROLES, TrialSet
+from eventlog.errors import MisuseError
+from tests.chaos.fakes import STEPS, make_result, make_scenario
+from tests.chaos.strategies import steps
+
+PREFIX = parse_plan("kill driver@1:decided:1")
+FINISH = "driver@1:finish.commit.after:1"
+subsets = st.sets(st.sampled_from(ROLES)).map(tuple)
+
+
+def record(*passed: str, **more: object) -> Recording:
+    return Recording("small", passed, make_result(Trial(0, "small", ()), Verdict.PASS), **more)  # type: ignore[arg-type]
+
+
+def enumerate_set(passed: Iterable[str], first_number: int = 1, **values: object) -> Enumeration:
+    """The trials of a set with these values, of a clean run that passed these steps."""
+    return enumerate_trials(record(*passed), make_scenario(), TrialSet(**values), first_number)  # type: ignore[arg-type]
+
+
+def steps_of(made: Enumeration, fault: str) -> list[str]:
+    """The steps that the trials of one fault are aimed at, in order."""
+    return [trial.plan[0].at for trial in made.trials if trial.fault == fault]
+
+
+def reasons(made: Enumeration) -> dict[str, str]:
+    return {one.step: one.reason for one in made.unreachable}
+
+
+@settings(deadline=None)
+@given(st.lists(steps, max_size=30), subsets, subsets, st.integers(0, 9))
+def test_every_step_is_aimed_at_once_or_unreachable(
+    passed: list[Step], kill: tuple[str, ...], freeze: tuple[str, ...], sample: int
+) -> None:
+    made = enumerate_set(map(format_step, passed), kill=kill, freeze=freeze, sample=sample)
+    assert sorted(made.steps) == sorted(set(map(format_step, passed)))
+    assert sorted([*steps_of(made, "kill"), *reasons(made)]) == sorted(made.steps)
+    assert {role_of(parse_step(step)) for step in steps_of(made, "kill")} <= set(kill)
+    assert tuple(steps_of(made, "freeze")) == made.frozen
+    assert sorted([*made.frozen, *(one.step for one in made.not_frozen)]) == (sorted(made.steps) if freeze else [])
+    assert {one.reason for one in (*made.unreachable, *made.not_frozen)} <= set(UNREACHABLE_REASONS)
+    assert [trial.number for trial in made.trials] == list(range(1, len(made.trials) + 1))
+
+
+def test_the_trials_of_a_clean_run_are_kills_and_one_exec() -> None:
+    made = enumerate_set((*STEPS, *STEPS, "driver@2:start:1"), first_number=5)
+    assert steps_of(made, "kill") == list(STEPS)
+    assert made.trials[-1] == Trial(5 + len(STEPS), "small", (Action(EXEC_STEP, "kill"),), "exec", "exec")
+    assert [trial.number for trial in made.trials] == list(range(5, 5 + len(STEPS) + 1))
+    assert {trial.entry for trial in made.trials[:-1]} == {"fork"}
+    assert reasons(made) == {"driver@2:start:1": "not yet"}
+    assert (made.frozen, made.not_frozen) == ((), ())
+
+
+def test_without_the_step_of_the_exec_trial_there_is_none() -> None:
+    assert steps_of(enumerate_set(step for step in STEPS if step != EXEC_STEP), "exec") == []
+    assert steps_of(enumerate_set(STEPS, kill=("shim",)), "exec") == []
+
+
+def test_what_is_no_step_is_refused_and_the_recording_named() -> None:
+    with pytest.raises(MisuseError, match="^recording of small: 'driver:x' is no step"):
+        enumerate_set(("driver:x",))
+
+
+def test_roles_that_a_set_does_not_kill_are_named() -> None:
+    made = enumerate_set(STEPS, kill=("driver", "worker"))
+    assert reasons(made) == {"spawner@1:start:1": "not in this scenario", "shim.1@1:start:1": "not in this scenario"}
+
+
+def test_a_freeze_is_planned_to_the_ends_of_the_old_driver() -> None:
+    made = enumerate_set((EXEC_STEP,), kill=(), freeze=("driver",))
+    assert [format_plan(trial.plan) for trial in made.trials] == [f"freeze {EXEC_STEP}; start; end driver@2; wake driver@1; end driver@1"]
+    assert [(trial.fault, trial.entry) for trial in made.trials] == [("freeze", "fork")]
+    assert reasons(made) == {EXEC_STEP: "not in this scenario"}
+
+
+@pytest.mark.parametrize(("role", "who"), [("shim", "shim.2"), ("worker", "worker"), ("spawner", "spawner")])
+def test_the_freeze_of_a_helper_waits_for_its_end_and_its_driver_s(role: str, who: str) -> None:
+    made = enumerate_set((f"{who}@1:running:1",), kill=(), freeze=(role,))
+    (trial,) = made.trials
+    assert format_plan(trial.plan) == (
+        f"freeze {who}@1:running:1; start; end driver@2; wake {who}@1; end {who}@1; end driver@1"
+    )
+
+
+def test_nothing_is_frozen_where_a_lock_is_held_or_the_session_has_ended() -> None:
+    locked, after = "driver@1:outcome.commit.locked:1", "driver@1:side.unlink.before:1"
+    made = enumerate_set(("shim.1@1:start:1", EXEC_STEP, locked, FINISH, after), freeze=("driver",))
+    assert made.frozen == (EXEC_STEP,)
+    assert {one.step: one.reason for one in made.not_frozen} == {
+        "shim.1@1:start:1": "not in this scenario",
+        locked: "lock held",
+        FINISH: "process already gone by then",
+        after: "process already gone by then",
+    }
+    assert reasons(made) == {}
+
+
+def test_a_set_with_a_sample_kills_evenly_with_both_ends() -> None:
+    passed = [f"driver@1:decided:{number}" for number in range(1, 8)]
+    made = enumerate_set(passed, sample=3)
+    assert steps_of(made, "kill") == [passed[0], passed[3], passed[6]]
+    assert reasons(made) == {step: "not in this scenario" for step in passed if step not in steps_of(made, "kill")}
+    assert steps_of(enumerate_set(passed, sample=1), "kill") == [passed[0]]
+    assert steps_of(enumerate_set(passed, sample=7), "kill") == steps_of(enumerate_set(passed, sample=99), "kill") == passed
+
+
+@settings(deadline=None)
+@given(st.integers(2, 60), st.integers(2, 60))
+def test_a_sample_has_as_many_as_were_wanted_and_no_gap_twice_another(there: int, wanted: int) -> None:
+    passed = [f"driver@1:decided:{number}" for number in range(1, there + 1)]
+    chosen = [passed.index(step) for step in steps_of(enumerate_set(passed, sample=wanted), "kill")]
+    assert len(chosen) == min(there, wanted)
+    assert (chosen[0], chosen[-1]) == (0, there - 1)
+    gaps = [later - earlier for earlier, later in zip(chosen, chosen[1:], strict=False)]
+    assert 1 <= min(gaps) and max(gaps) - min(gaps) <= 1
+
+
+def test_a_set_after_a_prefix_kills_in_the_first_epoch_recorded_and_carries_the_prefix_and_what_is_saved() -> None:
+    passed = ("driver@2:decided:1", "shim.1@2:running:1", "driver@3:decided:1")
+    recording = record(*passed, prefix=PREFIX, saved=1)
+    made = enumerate_trials(recording, make_scenario(), TrialSet(PREFIX, freeze=("shim",)))
+    assert [format_plan(trial.plan) for trial in made.trials] == [
+        "kill driver@1:decided:1; kill driver@2:decided:1",
+        "kill driver@1:decided:1; kill shim.1@2:running:1",
+        "kill driver@1:decided:1; freeze shim.1@2:running:1; start; end driver@3; wake shim.1@2; end shim.1@2; end driver@2",
+    ]
+    assert [(trial.fault, trial.saved) for trial in made.trials] == [("kill", 1), ("kill", 1), ("freeze", 1)]
+    assert (made.prefix, reasons(made)) == (PREFIX, {"driver@3:decided:1": "not yet"})
+
+
+def test_kills_inside_the_recovery_that_a_label_names_are_second_kills() -> None:
+    recording = record("driver@2:decided:1", prefix=PREFIX, saved=1)
+    made = enumerate_trials(recording, make_scenario(), TrialSet(PREFIX, label="settled"))
+    assert [(trial.fault, trial.saved) for trial in made.trials] == [("again", 1)]
+
+
+def test_after_a_prefix_there_is_no_exec_trial() -> None:
+    """An exec trial has no zygote's state to begin from."""
+    made = enumerate_trials(record(EXEC_STEP, prefix=PREFIX, saved=1), make_scenario(), TrialSet(PREFIX))
+    assert [trial.fault for trial in made.trials] == ["kill"]
+    with_saved = enumerate_trials(record(EXEC_STEP, saved=1), make_scenario(), TrialSet())
+    assert [(trial.fault, trial.saved) for trial in with_saved.trials] == [("kill", 1), ("exec", 0)]
+
+
+def test_where_the_death_of_a_command_cannot_be_proved_its_shim_is_not_touched() -> None:
+    passed = [f"shim.1@1:{name}:1" for name in ("start", "ledger.start.append.unsynced", "running", "ledger.exit.append.unsynced", "end")]
+    recording = record(*passed, EXEC_STEP, kill_mark="environment")
+    made = enumerate_trials(recording, make_scenario(), TrialSet(freeze=("shim",)))
+    assert reasons(made) == {passed[1]: "platform", passed[2]: "platform"}
+    assert made.frozen == (passed[0], passed[4])
+    assert {one.step: one.reason for one in made.not_frozen} == {
+        passed[1]: "lock held",
+        passed[2]: "platform",
+        passed[3]: "lock held",
+        EXEC_STEP: "not in this scenario",
+    }
+    assert made.kill_mark == "environment"
+    assert reasons(enumerate_trials(record(*passed), make_scenario(), TrialSet())) == {}
+
+
+def test_a_plan_of_its_own_is_one_trial_and_leaves_the_rest_to_others() -> None:
+    plan = (Action(STEPS[1], "kill"), Action("driver@2:start:1", "kill"))
+    made = enumerate_trials(record(*STEPS), make_scenario(plan=plan), TrialSet(freeze=("driver",)), 3)
+    assert made.trials == (Trial(3, "small", plan),)
+    assert reasons(made) == {step: "not in this scenario" for step in STEPS if step != STEPS[1]}
+
+
+def test_a_plan_that_somebody_gave_is_one_trial_more() -> None:
+    made = enumerate_set(STEPS, first_number=4)
+    more = add_trial(made, PREFIX)
+    assert more.trials == (*made.trials, Trial(4 + len(made.trials), "small", PREFIX))
+    assert (more.steps, more.unreachable) == (made.steps, made.unreachable)
