@@ -8,7 +8,7 @@ from .acknowledged import judge_acknowledged
 from .chain import judge_chain
 from .evidence import Evidence, gather
 from .fencing import judge_fencing
-from .history_digest import history_digest
+from .history_digest import History, history_digest, normalised_events
 from .laundering import judge_laundering
 from .order import judge_order
 from .output import judge_output
@@ -69,15 +69,25 @@ def verdict_to_json(name: str, finding: Finding) -> dict[str, Any]:
 def summarise(evidence: Evidence) -> dict[str, Any]:
     """The counts and the history digest of the judged stream, as far as it could be read."""
     if isinstance(evidence.log, Unreadable) or evidence.request.stream not in evidence.log.streams:
-        return {"labels": {}, "restored": 0, "displaced": 0, "digest": None}
+        return {"labels": {}, "restored": 0, "displaced": 0, "digest": None, **({"events": []} if evidence.request.history else {})}
     stream: Stream = evidence.log.streams[evidence.request.stream]
     restores = stream.of_kind("restore_finished")
+    history = find_history(evidence.log.log_id, stream)
     return {
         "labels": dict(Counter(event.payload["label"] for event in stream.of_kind("recovery_decided"))),
         "restored": sum(event.payload["restored"] for event in restores),
         "displaced": sum(event.payload["displaced"] for event in restores),
-        "digest": history_digest(evidence.log.log_id, stream),
+        "digest": history_digest(history),
+        **({"events": history} if evidence.request.history else {}),
     }
+
+
+def find_history(log_id: str, stream: Stream) -> History:
+    """The history of the judged stream; empty when a payload is nested beyond reason."""
+    try:
+        return normalised_events(log_id, stream)
+    except RecursionError:
+        return []
 
 
 def merge(verdicts: list[str]) -> Verdict:

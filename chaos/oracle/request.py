@@ -12,6 +12,7 @@
 | `outside_edits` | whether somebody else was meant to change the workspace |
 | `superseded` | `[epoch, head seq when its successor had started]` for each driver superseded while alive |
 | `quarantine` | the space's quarantine directory or null |
+| `history` | whether the answer shall have `events`; may be left out: false |
 """
 
 import os
@@ -48,6 +49,7 @@ class JudgeRequest:
     outside_edits: bool
     superseded: tuple[tuple[int, int], ...]
     quarantine: bytes | None
+    history: bool
 
 
 def text(value: Any) -> str:
@@ -127,4 +129,5 @@ def parse_judge_request(request: Mapping[str, Any]) -> JudgeRequest:
         outside_edits=take(request, "outside_edits", flag),
         superseded=take(request, "superseded", lambda value: tuple(map(pair, value))),
         quarantine=take(request, "quarantine", or_null(path)),
+        history=take(request, "history", flag) if "history" in request else False,
     )
