@@ -6,18 +6,22 @@ from typing import Any
 
 from .acknowledged import judge_acknowledged
 from .chain import judge_chain
+from .convergence import judge_convergence
+from .edits import judge_edits
 from .evidence import Evidence, gather
 from .fencing import judge_fencing
+from .final import final_digest, final_parts
 from .history_digest import History, history_digest, normalised_events
 from .laundering import judge_laundering
 from .order import judge_order
 from .output import judge_output
 from .paths import escape_path
 from .quarantine import judge_quarantine
+from .reference import judge_reference
 from .request import parse_judge_request
-from .values import EvidenceMissing, Finding, Stream, Unreadable, Verdict, unknown
+from .values import EvidenceMissing, Finding, Unreadable, Verdict, unknown
 from .witness import judge_witness
-from .workspace import judge_reference, judge_workspace
+from .workspace import judge_workspace
 
 Oracle = Callable[[Evidence], Finding | None]
 
@@ -32,6 +36,8 @@ ORACLES: Mapping[str, Oracle] = {
     "acknowledged": judge_acknowledged,
     "reference": judge_reference,
     "output": judge_output,
+    "convergence": judge_convergence,
+    "edits": judge_edits,
 }
 
 
@@ -67,27 +73,40 @@ def verdict_to_json(name: str, finding: Finding) -> dict[str, Any]:
 
 
 def summarise(evidence: Evidence) -> dict[str, Any]:
-    """The counts and the history digest of the judged stream, as far as it could be read."""
-    if isinstance(evidence.log, Unreadable) or evidence.request.stream not in evidence.log.streams:
-        return {"labels": {}, "restored": 0, "displaced": 0, "digest": None, **({"events": []} if evidence.request.history else {})}
-    stream: Stream = evidence.log.streams[evidence.request.stream]
-    restores = stream.of_kind("restore_finished")
-    history = find_history(evidence.log.log_id, stream)
+    """The counts, the digests of history and final state, and the history itself when asked for, as far as the log could be read."""
+    stream = None if isinstance(evidence.log, Unreadable) else evidence.log.streams.get(evidence.request.stream)
+    parts = find_final_parts(evidence)
+    history = find_history(evidence)
+    decided = [] if stream is None else [event.payload["label"] for event in stream.of_kind("recovery_decided")]
+    restores = [] if stream is None else [event.payload for event in stream.of_kind("restore_finished")]
     return {
-        "labels": dict(Counter(event.payload["label"] for event in stream.of_kind("recovery_decided"))),
-        "restored": sum(event.payload["restored"] for event in restores),
-        "displaced": sum(event.payload["displaced"] for event in restores),
+        "labels": dict(Counter(decided)),
+        "decisions": decided,
+        "restored": sum(payload["restored"] for payload in restores),
+        "displaced": sum(payload["displaced"] for payload in restores),
         "digest": history_digest(history),
+        "final": None if parts is None else final_digest(parts),
+        "final_parts": parts,
         **({"events": history} if evidence.request.history else {}),
     }
 
 
-def find_history(log_id: str, stream: Stream) -> History:
-    """The history of the judged stream; empty when a payload is nested beyond reason."""
+def find_history(evidence: Evidence) -> History:
+    """The history of the judged stream; empty when there is none or a payload is nested beyond reason."""
+    if isinstance(evidence.log, Unreadable) or evidence.request.stream not in evidence.log.streams:
+        return []
     try:
-        return normalised_events(log_id, stream)
+        return normalised_events(evidence.log.log_id, evidence.log.streams[evidence.request.stream])
     except RecursionError:
         return []
+
+
+def find_final_parts(evidence: Evidence) -> Mapping[str, Any] | None:
+    """The parts of the final state; None when log or workspace could not be read whole."""
+    try:
+        return final_parts(evidence)
+    except (EvidenceMissing, RecursionError):
+        return None
 
 
 def merge(verdicts: list[str]) -> Verdict:
