@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from .calls import Call, calls_of
-from .encoding import digest
+from .encoding import counted, digest, optional, unsigned
 from .evidence import Evidence, known
 from .history_digest import Normaliser, normaliser_for
-from .listing_json import listing_to_json
-from .values import Listing
+from .values import Entry, Listing
 
 HEADING = b"crashworthy final 1\0"
 TREE_HEADING = b"crashworthy tree 1\0"
@@ -45,7 +44,13 @@ def call_end(index: int, call: Call | None, normaliser: Normaliser) -> dict[str,
 
 def tree_digest(tree: Listing) -> str:
     """The hex digest of a tree's listing."""
-    return digest(TREE_HEADING + json.dumps(listing_to_json(tree), sort_keys=True).encode()).hex()
+    return digest(TREE_HEADING + b"".join(encode_listed(path, tree[path]) for path in sorted(tree))).hex()
+
+
+def encode_listed(path: bytes, entry: Entry) -> bytes:
+    """One path of a listing in bytes."""
+    head = counted(path) + counted(entry.kind.encode()) + unsigned(entry.mode, 2) + unsigned(entry.size, 8)
+    return head + b"".join(map(optional, (entry.content, entry.target, entry.link, entry.xattrs)))
 
 
 def final_digest(parts: FinalParts) -> str:

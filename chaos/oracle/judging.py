@@ -1,7 +1,7 @@
 """Judging one trial: every oracle on its own over the same evidence, then the counts that go with the verdicts."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from .acknowledged import judge_acknowledged
@@ -19,11 +19,10 @@ from .paths import escape_path
 from .quarantine import judge_quarantine
 from .reference import judge_reference
 from .request import parse_judge_request
-from .values import EvidenceMissing, Finding, Unreadable, Verdict, unknown
+from .suspicion import Oracle, doubt, run_oracle
+from .values import EvidenceMissing, Finding, Unreadable, Verdict
 from .witness import judge_witness
 from .workspace import judge_workspace
-
-Oracle = Callable[[Evidence], Finding | None]
 
 ORACLES: Mapping[str, Oracle] = {
     "workspace-equals-log": judge_workspace,
@@ -44,19 +43,9 @@ ORACLES: Mapping[str, Oracle] = {
 def judge(request: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to a judge request. Raises RequestError when the request itself is wrong."""
     evidence = gather(parse_judge_request(request))
-    findings = {name: run_oracle(oracle, evidence) for name, oracle in ORACLES.items()}
+    findings = {name: doubt(name, oracle, evidence, run_oracle(oracle, evidence)) for name, oracle in ORACLES.items()}
     verdicts = [verdict_to_json(name, finding) for name, finding in findings.items() if finding is not None]
     return {"verdicts": verdicts, **summarise(evidence)}
-
-
-def run_oracle(oracle: Oracle, evidence: Evidence) -> Finding | None:
-    """What an oracle finds; None when it has nothing to judge in this trial."""
-    try:
-        return oracle(evidence)
-    except EvidenceMissing as missing:
-        return unknown(str(missing))
-    except Exception as error:  # noqa: BLE001 - the one broad except: a crashed oracle judged nothing and must not silence the others
-        return unknown(f"the oracle crashed: {type(error).__name__}: {error}")
 
 
 def verdict_to_json(name: str, finding: Finding) -> dict[str, Any]:
