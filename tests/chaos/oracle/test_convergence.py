@@ -1,6 +1,7 @@
 """The final state of a session, and the oracle that compares it with another run's."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "the root's mode": lambda work: work.chmod(0o711),
     "a name": lambda work: (work / "log.txt").rename(work / "log2.txt"),
     "a link's target": lambda work: [(work / "link").unlink(), (work / "link").symlink_to("notes")],
-    "a link group": lambda work: os.link(work / "log.txt", work / "notes" / "log.txt"),
+    "a further name": lambda work: os.link(work / "log.txt", work / "notes" / "log.txt"),
     "an attribute": lambda work: os.setxattr(work / "log.txt", "user.x", b"y"),
     "a kind": lambda work: [(work / "link").unlink(), os.mkfifo(work / "link")],
 }
@@ -88,6 +89,15 @@ def test_whatever_differs_in_the_workspace_differs_in_the_final_state(tmp_path: 
     assert one["final"] != two["final"]
     assert one["final_parts"]["tree"] != two["final_parts"]["tree"]
     assert one["final_parts"]["calls"] == two["final_parts"]["calls"]
+
+
+def test_one_file_under_two_names_is_not_two_equal_files(tmp_path: Path) -> None:
+    ends = []
+    for make in (shutil.copy, os.link):
+        trial = build_straight(tmp_path / make.__name__)
+        make(trial.work / "log.txt", trial.work / "notes" / "log.txt")
+        ends.append(answer_of(trial)["final"])
+    assert ends[0] != ends[1]
 
 
 def test_the_last_call_of_a_script_index_is_the_one_that_counts(tmp_path: Path) -> None:

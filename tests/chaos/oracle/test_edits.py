@@ -189,11 +189,22 @@ def test_the_removal_of_what_was_never_tracked_is_no_loss(edited: Trial) -> None
     assert edited.failing() == set()
 
 
-def test_a_removed_file_that_a_call_made_anew_is_accounted_for_when_the_head_is_known(edited: Trial) -> None:
-    """Removed while call 1 ran, which then wrote it: the change is a put."""
-    edited.request["edits"].append(edit("log.txt", None, head=3))
-    edited.write()
-    assert edited.failing() == set()
+def test_a_removed_file_that_a_call_made_anew_is_accounted_for_when_the_head_is_known(tmp_path: Path) -> None:
+    """Removed while the call ran, which then wrote it: the change is a put."""
+    trial = Trial(tmp_path / "trial")
+    (trial.work / "log.txt").write_text("old")
+    trial.open()
+    trial.drive()
+    trial.start(1, note="start end")
+    (trial.work / "log.txt").write_text("new")
+    trial.finish(1)
+    trial.end()
+    trial.request |= {"script_length": 1, "edits": [edit("log.txt", None, head=3)]}
+    trial.write()
+    assert trial.failing() == set()
+    for head in (None, 4):
+        trial.request["edits"] = [edit("log.txt", None) | ({} if head is None else {"head": head})]
+        assert trial.failing() == {"edits"}
 
 
 LAUNDERED: dict[str, Callable[[Trial], object]] = {
@@ -230,8 +241,8 @@ def test_a_laundered_path_is_named_with_the_content_that_was_expected(edited: Tr
     assert (verdict["path"], verdict["expected"], verdict["found"]) == ("made/here.txt", digest(b"during").hex(), digest(BY_HAND).hex())
 
 
-def build_linked(home: Path) -> Trial:
-    """Somebody removes the first of three names of a file and writes the file through the last."""
+def build_linked(home: Path, writes: bool = True) -> Trial:
+    """Somebody removes the first of three names of a file and, if he `writes`, writes the file through the last."""
     trial = Trial(home)
     (trial.work / "a").write_text("shared")
     os.link(trial.work / "a", trial.work / "b")
@@ -242,11 +253,12 @@ def build_linked(home: Path) -> Trial:
     trial.start(1, note="start end")
     trial.finish(1)
     (trial.work / "a").unlink()
-    (trial.work / "c").write_bytes(BY_HAND)
+    if writes:
+        (trial.work / "c").write_bytes(BY_HAND)
     trial.note_outside()
     trial.end()
     trial.request |= {"script_length": 1, "reference": reference}
-    trial.request["edits"] = [edit("a", None, head=4), edit("c", head=4)]
+    trial.request["edits"] = [edit("a", None, head=4), *([edit("c", head=4)] if writes else [])]
     return trial
 
 
@@ -256,6 +268,13 @@ def test_further_names_of_an_edited_file_go_with_it(tmp_path: Path) -> None:
     assert [row["path"] for row in trial.events[4].changes if row["op"] == "put"] == [b"b", b"c"]
     assert trial.failing() == set()
     assert trial.verdicts()["reference"]["detail"] == "1 paths equal the reference run's; 3 paths left out for 2 edits"
+
+
+def test_names_that_only_come_into_another_group_go_with_it(tmp_path: Path) -> None:
+    trial = build_linked(tmp_path / "trial", writes=False)
+    trial.write()
+    assert [(row["path"], row["link"]) for row in trial.events[4].changes if row["op"] == "put"] == [(b"b", b"b"), (b"c", b"b")]
+    assert trial.failing() == set()
 
 
 def test_another_file_is_no_further_name(tmp_path: Path) -> None:
