@@ -11,11 +11,13 @@ import msgspec
 
 from chaos.results import OracleVerdict, Verdict
 
+_ABSENT = "absent"
+_SHOWN = 200
 JUDGE = Path(__file__).resolve().parent / "oracle" / "judge.py"
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """The oracle's answer to one trial."""
+    """The oracle's answer to one trial (chaos/oracle/server.py has its fields). `final_parts` and `events` are handed on as they came."""
 
     verdicts: tuple[OracleVerdict, ...] = ()
     labels: dict[str, int] = {}
@@ -27,6 +29,10 @@ class Judgement(msgspec.Struct, frozen=True):
     final_parts: dict[str, Any] = {}
     events: tuple[dict[str, Any], ...] = ()
     error: str | None = None
+    decisions: tuple[str, ...] = ()
+    final: str | None = None
+    final_parts: dict[str, Any] | None = None
+    events: tuple[dict[str, Any], ...] = ()
 
 
 class OracleProcess:
@@ -54,6 +60,14 @@ class OracleProcess:
         """The oracle's listing of a directory tree."""
         listing: dict[str, Any] = json.loads(self._ask({"op": "list", "tree": str(tree)}))["listing"]
         return listing
+
+    def read_head(self, log: Path, scratch: Path, stream: str) -> int:
+        """The seq of a stream's newest event, 0 when there is no such log or stream yet. `scratch` is empty and stays so; nobody may
+        write the log meanwhile. Raises OSError."""
+        answer = json.loads(self._ask({"op": "head", "log": str(log), "scratch": str(scratch), "stream": stream}))
+        if "head" not in answer:
+            raise OSError(f"the head of {log} cannot be read: {answer.get('error')}")
+        return int(answer["head"])
 
     def _ask(self, request: Mapping[str, Any]) -> bytes:
         if self._process is None or self._process.poll() is not None:
@@ -85,3 +99,31 @@ def _decode(line: bytes) -> Judgement:
     for verdict in answer.get("verdicts", []):
         verdict.update({name: "" for name, value in verdict.items() if value is None})
     return msgspec.convert(answer, Judgement)
+
+
+def find_first_difference(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> str:
+    """Where two histories (`Judgement.events`) first differ, in one sentence; "" when they are equal. Pure."""
+    for left, right in zip(one, other, strict=False):
+        if left != right:
+            return f"seq {left['seq']} {left['kind']}: {_describe_difference(left, right, '')}"
+    if len(one) == len(other):
+        return ""
+    longer = max(one, other, key=len)
+    more = longer[min(len(one), len(other))]
+    return f"seq {more['seq']} {more['kind']}: only in the {'first' if longer is one else 'second'} history"
+
+
+def _describe_difference(left: Any, right: Any, place: str) -> str:
+    """The first place below two values that differ at which they do, and what stands there."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        names = [name for name in {**left, **right} if left.get(name, _ABSENT) != right.get(name, _ABSENT)]
+        return _describe_difference(left.get(names[0], _ABSENT), right.get(names[0], _ABSENT), f"{place}.{names[0]}".removeprefix("."))
+    if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        number = next(number for number, pair in enumerate(zip(left, right, strict=True)) if pair[0] != pair[1])
+        return _describe_difference(left[number], right[number], f"{place}[{number}]")
+    return f"{place} is {_show(left)} in the first and {_show(right)} in the second history"
+
+
+def _show(value: Any) -> str:
+    text = value if value is _ABSENT else json.dumps(value, sort_keys=True)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

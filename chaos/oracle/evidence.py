@@ -19,8 +19,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of one trial. `quarantined` holds the paths below the quarantine directory, None when none was named; `moved` how
-    many victims the file worker says it moved, by seq of the decision, None where there is no ledger."""
+    """What is known of one trial. `quarantined` holds the paths below the quarantine directory, None when none was named; `kept` what lies
+    there, None also when no oracle needs it; `moved` how many victims the file worker says it moved, by seq of the decision, None where
+    there is no ledger."""
 
     request: JudgeRequest
     log: Log | Unreadable
@@ -28,6 +29,7 @@ class Evidence:
     witness: bytes | None | Unreadable
     acknowledged: tuple[bytes, ...] | None | Unreadable
     quarantined: frozenset[bytes] | None | Unreadable
+    kept: Listing | None | Unreadable
     moved: Mapping[int, int] | None | Unreadable
 
     def stream(self) -> Stream:
@@ -71,6 +73,12 @@ def read_witness(path: bytes | None) -> bytes | None:
     return read_file(path) if os.path.lexists(path) else b""
 
 
+def read_kept(request: JudgeRequest) -> Listing | None:
+    """What lies in quarantine, contents and all, when the request asks where something has gone."""
+    asks = bool(request.edits or request.displaced)
+    return list_tree(request.quarantine) if asks and request.quarantine is not None else None
+
+
 def gather(request: JudgeRequest) -> Evidence:
     """Read everything a request names. Raises RequestError when the scratch directory is not an empty directory."""
     acknowledged, quarantine = request.acknowledged, request.quarantine
@@ -83,5 +91,6 @@ def gather(request: JudgeRequest) -> Evidence:
         witness=attempt("the witness file", lambda: read_witness(request.witness)),
         acknowledged=attempt("drivers' output", lambda: None if acknowledged is None else tuple(map(read_file, acknowledged))),
         quarantined=attempt("the quarantine", lambda: None if quarantine is None else frozenset(paths_below(quarantine))),
+        kept=attempt("the quarantine", lambda: read_kept(request)),
         moved=attempt("the ledger", lambda: read_moved(ledger_of(request.log))),
     )

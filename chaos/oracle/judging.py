@@ -1,25 +1,28 @@
 """Judging one trial: every oracle on its own over the same evidence, then the counts that go with the verdicts."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from .acknowledged import judge_acknowledged
 from .chain import judge_chain
+from .convergence import judge_convergence
+from .edits import judge_edits
 from .evidence import Evidence, gather
 from .fencing import judge_fencing
-from .history_digest import history_digest
+from .final import final_digest, final_parts
+from .history_digest import History, history_digest, normalised_events
 from .laundering import judge_laundering
 from .order import judge_order
 from .output import judge_output
 from .paths import escape_path
 from .quarantine import judge_quarantine
+from .reference import judge_reference
 from .request import parse_judge_request
-from .values import EvidenceMissing, Finding, Stream, Unreadable, Verdict, unknown
+from .suspicion import Oracle, doubt, run_oracle
+from .values import EvidenceMissing, Finding, Unreadable, Verdict
 from .witness import judge_witness
-from .workspace import judge_reference, judge_workspace
-
-Oracle = Callable[[Evidence], Finding | None]
+from .workspace import judge_workspace
 
 ORACLES: Mapping[str, Oracle] = {
     "workspace-equals-log": judge_workspace,
@@ -32,25 +35,17 @@ ORACLES: Mapping[str, Oracle] = {
     "acknowledged": judge_acknowledged,
     "reference": judge_reference,
     "output": judge_output,
+    "convergence": judge_convergence,
+    "edits": judge_edits,
 }
 
 
 def judge(request: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to a judge request. Raises RequestError when the request itself is wrong."""
     evidence = gather(parse_judge_request(request))
-    findings = {name: run_oracle(oracle, evidence) for name, oracle in ORACLES.items()}
+    findings = {name: doubt(name, oracle, evidence, run_oracle(oracle, evidence)) for name, oracle in ORACLES.items()}
     verdicts = [verdict_to_json(name, finding) for name, finding in findings.items() if finding is not None]
     return {"verdicts": verdicts, **summarise(evidence)}
-
-
-def run_oracle(oracle: Oracle, evidence: Evidence) -> Finding | None:
-    """What an oracle finds; None when it has nothing to judge in this trial."""
-    try:
-        return oracle(evidence)
-    except EvidenceMissing as missing:
-        return unknown(str(missing))
-    except Exception as error:  # noqa: BLE001 - the one broad except: a crashed oracle judged nothing and must not silence the others
-        return unknown(f"the oracle crashed: {type(error).__name__}: {error}")
 
 
 def verdict_to_json(name: str, finding: Finding) -> dict[str, Any]:
@@ -67,17 +62,40 @@ def verdict_to_json(name: str, finding: Finding) -> dict[str, Any]:
 
 
 def summarise(evidence: Evidence) -> dict[str, Any]:
-    """The counts and the history digest of the judged stream, as far as it could be read."""
-    if isinstance(evidence.log, Unreadable) or evidence.request.stream not in evidence.log.streams:
-        return {"labels": {}, "restored": 0, "displaced": 0, "digest": None}
-    stream: Stream = evidence.log.streams[evidence.request.stream]
-    restores = stream.of_kind("restore_finished")
+    """The counts, the digests of history and final state, and the history itself when asked for, as far as the log could be read."""
+    stream = None if isinstance(evidence.log, Unreadable) else evidence.log.streams.get(evidence.request.stream)
+    parts = find_final_parts(evidence)
+    history = find_history(evidence)
+    decided = [] if stream is None else [event.payload["label"] for event in stream.of_kind("recovery_decided")]
+    restores = [] if stream is None else [event.payload for event in stream.of_kind("restore_finished")]
     return {
-        "labels": dict(Counter(event.payload["label"] for event in stream.of_kind("recovery_decided"))),
-        "restored": sum(event.payload["restored"] for event in restores),
-        "displaced": sum(event.payload["displaced"] for event in restores),
-        "digest": history_digest(evidence.log.log_id, stream),
+        "labels": dict(Counter(decided)),
+        "decisions": decided,
+        "restored": sum(payload["restored"] for payload in restores),
+        "displaced": sum(payload["displaced"] for payload in restores),
+        "digest": history_digest(history),
+        "final": None if parts is None else final_digest(parts),
+        "final_parts": parts,
+        **({"events": history} if evidence.request.history else {}),
     }
+
+
+def find_history(evidence: Evidence) -> History:
+    """The history of the judged stream; empty when there is none or a payload is nested beyond reason."""
+    if isinstance(evidence.log, Unreadable) or evidence.request.stream not in evidence.log.streams:
+        return []
+    try:
+        return normalised_events(evidence.log.log_id, evidence.log.streams[evidence.request.stream])
+    except RecursionError:
+        return []
+
+
+def find_final_parts(evidence: Evidence) -> Mapping[str, Any] | None:
+    """The parts of the final state; None when log or workspace could not be read whole."""
+    try:
+        return final_parts(evidence)
+    except (EvidenceMissing, RecursionError):
+        return None
 
 
 def merge(verdicts: list[str]) -> Verdict:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from .calls import calls_of
 from .evidence import Evidence
+from .observations import check_observation
 from .request import JudgeRequest
 from .values import Event, Finding, Stream, failed, hex_of, name_event, passed, unknown
 
@@ -17,7 +18,7 @@ Rule = Callable[[JudgeRequest, Stream], Finding | None]
 
 
 def judge_laundering(evidence: Evidence) -> Finding:
-    """Image changes come from calls that finished, and from outside only when somebody was meant to edit."""
+    """Image changes come from calls that finished, and from outside only what somebody was meant to edit."""
     stream = evidence.stream()
     for rule in RULES:
         finding = rule(evidence.request, stream)
@@ -29,8 +30,11 @@ def judge_laundering(evidence: Evidence) -> Finding:
 
 
 def check_observations(request: JudgeRequest, stream: Stream) -> Finding | None:
-    """Without planned outside edits nothing was observed."""
+    """Without planned outside edits nothing was observed; when it is told who edited what, nothing else was."""
     observed = stream.of_kind("workspace_observed")
+    if request.edits is not None:
+        found = (check_observation(stream, event, request.edits) for event in observed)
+        return next((finding for finding in found if finding is not None), None)
     if observed and not request.outside_edits:
         return at(observed[0], "an outside change is recorded though nobody edited")
     return None

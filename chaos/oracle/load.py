@@ -6,6 +6,7 @@ originals are never opened through SQLite: that would recover, checkpoint and ch
 Malformed rows are left out and become defects. A stream that lost rows so is not `complete`; only the chain oracle judges it.
 """
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -52,6 +53,22 @@ def load_log(path: str, scratch: str) -> Log:
         return read_copy(copy)
     except sqlite3.Error as error:
         return empty_log(f"the log cannot be read: {error}")
+    finally:
+        remove_copy(scratch)
+
+
+def read_head(path: str, scratch: str, stream: str) -> int:
+    """The seq of the newest event of a stream, by way of a copy; 0 when there is no such log or stream. Raises OSError, also for a log
+    that is none."""
+    try:
+        connection = sqlite3.connect(copy_log(path, scratch), isolation_level=None)
+    except FileNotFoundError:
+        return 0
+    try:
+        with contextlib.closing(connection):
+            return int(connection.execute("SELECT coalesce(max(seq), 0) FROM event WHERE stream = ?", (stream,)).fetchone()[0])
+    except (sqlite3.Error, ValueError) as error:
+        raise OSError(f"the log cannot be read: {error}") from error
     finally:
         remove_copy(scratch)
 

@@ -1,13 +1,19 @@
-"""Oracle `quarantine`: what a restore displaced is where the log says, all of it, and nothing else is there.
+"""Oracle `quarantine`: what a restore displaced is where the log says, all of it, and nothing else is there; and nothing is lost.
 
-The log's word is compared with the directory, and both with the count of moves that the file worker left in the ledger.
+The log's word is compared with the directory, and both with the count of moves that the file worker left in the ledger. All of that is
+the engine's own word, so the runner says what it saw itself before a driver came, and that must be somewhere still.
 
 Victims lie at `<quarantine>/<log id>-<decision seq>/<round>/<path in the workspace>`.
 """
 
+from collections.abc import Iterator
+
+from .differences import describe, entry_of
 from .evidence import Evidence, known
+from .kept import is_whole, puts_at, victims_of
 from .paths import ancestors_of, bytes_of, is_valid_path
-from .values import Event, Finding, failed, name_event, passed, unknown
+from .request_items import Seen
+from .values import Entry, Event, Finding, Verdict, failed, name_event, passed, unknown
 
 
 class QuarantineProblem(Exception):
@@ -19,6 +25,21 @@ class QuarantineProblem(Exception):
 
 
 def judge_quarantine(evidence: Evidence) -> Finding | None:
+    """The records are those of the directory, and everything the runner saw is found again. Left out when nothing was restored and the
+    runner saw nothing that is gone."""
+    finding = judge_records(evidence)
+    if not evidence.request.displaced or (finding is not None and finding.verdict is not Verdict.PASS):
+        return finding
+    edited = {edit.path for edit in evidence.request.edits or ()}
+    seen = [one for one in evidence.request.displaced if one.path not in edited]  # those are for the oracle of edits
+    for one in seen:
+        if not is_found(evidence, one):
+            detail = "lost: what stood here is neither in quarantine, nor in the log, nor here"
+            return failed(detail, path=one.path, expected=name_seen(one), found=describe(known(evidence.tree).get(one.path)))
+    return passed(f"{finding.detail if finding else 'no restores'}; {len(seen)} entries seen before are found again")
+
+
+def judge_records(evidence: Evidence) -> Finding | None:
     """Every path of every `quarantined` exists, its count is the restore's `displaced` and not below the moves of the ledger, and no file
     in the directory of a finished restore goes unrecorded. Left out when nothing was restored."""
     stream = evidence.stream()
@@ -37,6 +58,34 @@ def judge_quarantine(evidence: Evidence) -> Finding | None:
         except QuarantineProblem as problem:
             return failed(str(problem), path=problem.path, event=name_event(event))
     return passed(f"{len(restores)} restores, {sum(len(event.payload['paths']) for event in recorded)} paths in quarantine")
+
+
+def is_found(evidence: Evidence, seen: Seen) -> bool:
+    """Whether what was seen is still here, in quarantine under its path, or in the log: a file's content as a whole blob, anything else
+    in an image."""
+    here = known(evidence.tree).get(seen.path)
+    if here is not None and is_same(seen, here):
+        return True
+    if seen.content is not None and is_whole(known(evidence.log).blobs, seen.content):
+        return True
+    return any(is_same(seen, entry) for entry in entries_elsewhere(evidence, seen))
+
+
+def entries_elsewhere(evidence: Evidence, seen: Seen) -> Iterator[Entry]:
+    """What quarantine holds under the path; for what is no file, what images of the log had there too."""
+    yield from victims_of(evidence).get(seen.path, ())
+    if seen.content is None:
+        yield from (entry_of(change) for _, change in puts_at(evidence.stream(), seen.path))
+
+
+def is_same(seen: Seen, entry: Entry) -> bool:
+    """Whether an entry is what was seen; modes and attributes are set in place and displace nothing."""
+    return (seen.kind, seen.content, seen.target) == (entry.kind, entry.content, entry.target)
+
+
+def name_seen(seen: Seen) -> str:
+    """What was seen, for people."""
+    return seen.kind if seen.content is None else f"{seen.kind} content={seen.content.hex()}"
 
 
 def decision_of(event: Event) -> int:

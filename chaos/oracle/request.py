@@ -12,6 +12,20 @@
 | `outside_edits` | whether somebody else was meant to change the workspace |
 | `superseded` | `[epoch, head seq when its successor had started]` for each driver superseded while alive |
 | `quarantine` | the space's quarantine directory or null |
+
+What follows may be left out (default in brackets); `request_items.py` has the form of the items.
+
+| field | value |
+|---|---|
+| `history` | whether the answer shall have `events` (false) |
+| `converges_to` | the `final` that another run ended in, or null (null) |
+| `converges_to_parts` | that run's `final_parts`: with them a finding says what differs, with its `listing` in them also where (null) |
+| `edits` | what somebody else did to the workspace, in order; null: not told, and `outside_edits` counts instead (null) |
+| `displaced` | what the runner saw before it started a driver and what is otherwise at the end (empty) |
+| `frozen` | what it saw before it woke a frozen process that a newer epoch had overtaken, and after that one's end (empty) |
+
+The runner looks for `displaced` while nothing lives that still writes in the workspace, and for `frozen` while nobody else is at work:
+what others change meanwhile would pass for a loss, or for the woken one's doing.
 """
 
 import os
@@ -20,6 +34,16 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from .listing_json import listing_from_json
+from .request_items import (
+    Edit,
+    Seen,
+    Woken,
+    edit_from_json,
+    final_parts_from_json,
+    number,
+    seen_from_json,
+    woken_from_json,
+)
 from .values import Listing
 
 T = TypeVar("T")
@@ -48,6 +72,12 @@ class JudgeRequest:
     outside_edits: bool
     superseded: tuple[tuple[int, int], ...]
     quarantine: bytes | None
+    history: bool
+    converges_to: str | None
+    converges_to_parts: Mapping[str, Any] | None
+    edits: tuple[Edit, ...] | None
+    displaced: tuple[Seen, ...]
+    frozen: tuple[Woken, ...]
 
 
 def text(value: Any) -> str:
@@ -60,13 +90,6 @@ def text(value: Any) -> str:
 def path(value: Any) -> bytes:
     """A path in the file system."""
     return os.fsencode(text(value))
-
-
-def number(value: Any) -> int:
-    """An integer."""
-    if type(value) is not int:
-        raise TypeError("no integer")
-    return value
 
 
 def flag(value: Any) -> bool:
@@ -99,6 +122,11 @@ def or_null(read: Callable[[Any], T]) -> Callable[[Any], T | None]:
     return lambda value: None if value is None else read(value)
 
 
+def items(read: Callable[[Any], T]) -> Callable[[Any], tuple[T, ...]]:
+    """The reader of a list of what `read` reads."""
+    return lambda value: tuple(read(item) for item in value)
+
+
 def take(request: Mapping[str, Any], field: str, read: Callable[[Any], T]) -> T:
     """The field, read. Raises RequestError."""
     if field not in request:
@@ -107,6 +135,11 @@ def take(request: Mapping[str, Any], field: str, read: Callable[[Any], T]) -> T:
         return read(request[field])
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise RequestError(f"judge request has a wrong {field!r}: {type(error).__name__}: {error}") from error
+
+
+def take_or(request: Mapping[str, Any], field: str, default: T, read: Callable[[Any], T]) -> T:
+    """The field, read; the default when it was left out. Raises RequestError."""
+    return take(request, field, read) if field in request else default
 
 
 def parse_judge_request(request: Mapping[str, Any]) -> JudgeRequest:
@@ -127,4 +160,10 @@ def parse_judge_request(request: Mapping[str, Any]) -> JudgeRequest:
         outside_edits=take(request, "outside_edits", flag),
         superseded=take(request, "superseded", lambda value: tuple(map(pair, value))),
         quarantine=take(request, "quarantine", or_null(path)),
+        history=take_or(request, "history", False, flag),
+        converges_to=take_or(request, "converges_to", None, or_null(text)),
+        converges_to_parts=take_or(request, "converges_to_parts", None, or_null(final_parts_from_json)),
+        edits=take_or(request, "edits", None, or_null(items(edit_from_json))),
+        displaced=take_or(request, "displaced", (), items(seen_from_json)),
+        frozen=take_or(request, "frozen", (), items(woken_from_json)),
     )

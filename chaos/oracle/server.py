@@ -1,9 +1,20 @@
 """Answering requests: one JSON object per line in, one JSON object per line out.
 
 `{"op": "list", "tree": DIR}` is answered by `{"listing": {escaped path: entry}}` (`paths.py`, `listing_json.py`), empty when DIR
-does not exist. `{"op": "judge", ...}` (`request.py`) is answered by `{"verdicts": [...], "labels", "restored", "displaced",
-"digest"}`. A request that cannot be understood or carried out is answered by `{"error": TEXT}`, for a judge request with one
-`unknown` verdict of the oracle `request` beside it.
+does not exist. `{"op": "head", "log": FILE, "scratch": DIR, "stream": ID}` is answered by `{"head": SEQ}`, the seq of the stream's
+newest event, 0 when there is no such log or stream. `{"op": "judge", ...}` (`request.py`) is answered by these fields:
+
+| field | value |
+|---|---|
+| `verdicts` | one object an oracle: `oracle`, `verdict`, `detail`, `path`, `expected`, `found`, `event` |
+| `decisions`, `labels` | the labels of `recovery_decided` in order; `{label: how often}` |
+| `restored`, `displaced` | sums over all `restore_finished` |
+| `digest` | hex of the history (`history_digest.py`), or null |
+| `final`, `final_parts` | hex of the state the session ended in, and what it is the digest of (`final.py`), or null |
+| `events` | the history itself, only when `history` asked for it |
+
+A request that cannot be understood or carried out is answered by `{"error": TEXT}`, for a judge request with one `unknown` verdict of the
+oracle `request` beside it.
 """
 
 import json
@@ -12,6 +23,7 @@ from typing import Any, BinaryIO, TextIO
 
 from .judging import judge, merge, verdict_to_json
 from .listing_json import listing_to_json
+from .load import read_head
 from .request import RequestError
 from .tree import list_tree
 from .values import Verdict, unknown
@@ -28,11 +40,11 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> int:
 
 
 def answer_once(path: str, out: TextIO) -> int:
-    """Answer the one request in a file, for people; returns 0 pass, 1 fail, 2 unknown. A listing that was made is a pass."""
+    """Answer the one request in a file, for people; returns 0 pass, 1 fail, 2 unknown. A listing or head that was read is a pass."""
     with open(path, "rb") as file:
         answer = answer_line(file.read())
     out.write(json.dumps(answer, indent=2) + "\n")
-    if "listing" in answer:
+    if "listing" in answer or "head" in answer:
         return EXIT_CODES[Verdict.PASS]
     return EXIT_CODES[merge([verdict["verdict"] for verdict in answer.get("verdicts", [])])]
 
@@ -61,5 +73,7 @@ def answer(request: Any) -> dict[str, Any]:
             return judge(request)
         case "list" if isinstance(request.get("tree"), str):
             return {"listing": listing_to_json(list_tree(os.fsencode(request["tree"])))}
+        case "head" if all(isinstance(request.get(field), str) for field in ("log", "scratch", "stream")):
+            return {"head": read_head(request["log"], request["scratch"], request["stream"])}
         case operation:
-            raise RequestError(f"op {operation!r} is unknown or lacks its fields; there are list and judge")
+            raise RequestError(f"op {operation!r} is unknown or lacks its fields; there are list, head and judge")

@@ -1,4 +1,4 @@
-"""Oracles `workspace-equals-log` and `reference`: the tree that is there against the log's head image, or an uninterrupted run's."""
+"""Oracle `workspace-equals-log`: the tree that is there against the log's head image (I3)."""
 
 from collections.abc import Mapping
 
@@ -58,23 +58,3 @@ def difference_detail(expected: Entry | None, found: Entry | None) -> str:
         return "extra in the tree"
     names = [name for name in Entry.__dataclass_fields__ if getattr(expected, name) != getattr(found, name)]
     return "differs in " + ", ".join(names)
-
-
-def judge_reference(evidence: Evidence) -> Finding | None:
-    """The workspace equals the end of a plain uninterrupted run, the root's mode included. Left out without a reference, and when
-    interrupted calls are not issued again."""
-    reference = evidence.request.reference
-    if reference is None or evidence.request.on_interrupted != "reissue":
-        return None
-    if not reference:
-        return unknown("the reference listing is empty")
-    tree = known(evidence.tree)
-    path = first_difference(reference, tree)
-    if path is None:
-        return passed(f"{len(reference)} paths equal the reference run's")
-    return failed(
-        difference_detail(reference.get(path), tree.get(path)),
-        path=path,
-        expected=describe(reference.get(path)),
-        found=describe(tree.get(path)),
-    )

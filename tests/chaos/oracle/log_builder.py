@@ -319,6 +319,11 @@ class Trial:
             self.outputs[-1].append(f"ACK {call} {seq} {root}")
         return seq
 
+    def note_outside(self) -> int:
+        """`workspace_observed` with what changed since the last look."""
+        rows = self.observe()
+        return self.append("workspace_observed", rows, root=root_hash(self.image), untracked=[])
+
     def interrupt(self, call: int, attempt: int = 1) -> int:
         """`call_settled` interrupted, with the image unchanged."""
         return self.append(

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from chaos.oracle import judge as program
-from chaos.oracle.judging import judge, run_oracle
+from chaos.oracle.judging import judge
 from chaos.oracle.server import answer_line
+from chaos.oracle.suspicion import run_oracle
 from chaos.oracle.values import Finding, Verdict
 from tests.chaos.oracle.log_builder import Trial, create_log, tamper
 
