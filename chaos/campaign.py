@@ -131,7 +131,7 @@ class Campaign:
             work = numbered[1]
             with self._directory(zygote, _clean_trial(work)) as directory:
                 recording = zygote.record(work.scenario, work.trial_set.before, directory)
-                checked = distrust_recording(recording, required_oracles(work.scenario), work.trial_set.label)
+                checked = distrust_recording(recording, required_oracles(work.scenario, work.trial_set.before), work.trial_set.label)
                 return msgspec.structs.replace(checked, result=self._keep(checked.result, directory))
 
         recordings: dict[int, Recording] = {}
@@ -175,7 +175,8 @@ class Campaign:
         def ask(zygote: Zygote, task: _Task) -> TrialResult:
             with self._directory(zygote, task.trial) as directory:
                 result = zygote.run(task.work.scenario, task.trial, directory, task.converges_to)
-                return self._keep(distrust(result, required_oracles(task.work.scenario)), directory)
+                required = required_oracles(task.work.scenario, task.trial.plan, converges=bool(task.converges_to))
+                return self._keep(distrust(result, required), directory)
 
         results: list[TrialResult] = []
         failed = 0
@@ -227,7 +228,9 @@ def _has_trial(scenario: Scenario, plan: tuple[Action, ...], recordings: Sequenc
 
 def _expected_parts(work: Work, recording: Recording) -> Mapping[str, Any]:
     """What every trial of a set must end in: where interrupted calls are issued again, what its clean run ended in."""
-    return recording.parts if work.scenario.on_interrupted == "reissue" or work.trial_set.label else {}
+    if not recording.parts or (work.scenario.on_interrupted != "reissue" and not work.trial_set.label):
+        return {}
+    return {"final": recording.result.final, "parts": recording.parts}
 
 
 def distrust(result: TrialResult, required: frozenset[str]) -> TrialResult:

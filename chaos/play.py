@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+from blake3 import blake3
 
 from chaos.drivers import Place
 from chaos.processes import (
@@ -34,27 +36,48 @@ QUIET_SECS = 10.0
 STOP_SECS = 10.0
 STALE = 75
 AGAIN = 1
+WRITERS = ("worker", "command", "shim", "fork")
+"""Roles of processes that may change the workspace; a fork is one that has not said yet what it is."""
 
 Listing = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+class Observer(Protocol):
+    """The oracle, as far as it looks at a trial while it is played; `pid` is no process of the trial."""
+
+    @property
+    def pid(self) -> int:
+        """Its process, 0 when there is none."""
+
+    def list_tree(self, tree: Path) -> Listing:
+        """A directory as the oracle sees it."""
+
+    def read_head(self, log: Path, scratch: Path, stream: str) -> int:
+        """The seq of the log's newest event; nobody may write the log meanwhile."""
+
+
+@dataclass(slots=True)
 class Woken:
-    """What the workspace was just before an old process was woken."""
+    """The workspace and the log's head just before an old process was woken, and after its end (None: it was not waited for)."""
 
     who: str
-    listing: Listing
+    listing_before: Listing
+    head_before: int
+    listing_after: Listing | None = None
+    head_after: int = 0
 
 
 @dataclass(slots=True)
 class Played:
-    """What came of it. `recorded_from` is the size of the trace when the plan was through."""
+    """What came of it. `edits` are those of the plan as the oracle is told of them, `looks` what the workspace held before each successor
+    started (where nothing lived that could write in it), `recorded_from` is the size of the trace when the plan was through."""
 
     faults: list[Fault] = field(default_factory=list)
     findings: list[OracleVerdict] = field(default_factory=list)
     ends: list[Ended] = field(default_factory=list)
     woken: list[Woken] = field(default_factory=list)
-    edits: list[Action] = field(default_factory=list)
+    edits: list[dict[str, Any]] = field(default_factory=list)
+    looks: list[Listing] = field(default_factory=list)
     trouble: str = ""
     recorded_from: int = 0
 
@@ -69,14 +92,14 @@ class Part:
 
 
 class Play:
-    """Plays one part in a place. `list_tree` lists a directory as the oracle sees it; `oracle_pid` is no process of the trial."""
+    """Plays one part in a place."""
 
-    def __init__(self, scenario: Scenario, place: Place, part: Part, list_tree: Callable[[Path], Listing], oracle_pid: int) -> None:
+    def __init__(self, scenario: Scenario, place: Place, part: Part, observer: Observer) -> None:
         self._scenario = scenario
         self._place = place
         self._part = part
-        self._list_tree = list_tree
-        self._oracle_pid = oracle_pid
+        self._observer = observer
+        self._oracle_pid = observer.pid
         self._stage: Stage
         self._killed: set[int] = set()
         self._frozen: dict[str, int] = {}
@@ -191,15 +214,19 @@ class Play:
             while int(epoch) in self._stage.running():
                 self._look(f"{action.who} to end", deadline)
             fired = any(ended.epoch == int(epoch) for ended in self._stage.ends)
+            self._look_after(action.who)
             return Fault("", "end", True, fired, note="" if fired else "it was never started", who=action.who)
         pid = self._frozen.get(action.who) or (self._find(action, None) if role == "command" else find_process(self._place, action.who))
         while pid in left_behind(self._oracle_pid):
             self._look(f"{action.who} to end", deadline)
+        self._look_after(action.who)
         return Fault("", "end", True, bool(pid), pid, note="" if pid else "there was no such process", who=action.who)
 
     # Doing
 
     def _start_next(self) -> None:
+        if self._stage.newest and not any(one.role.partition(".")[0] in WRITERS for one in self._list_alive()):
+            self.played.looks.append(self._observer.list_tree(self._place.work))
         self._stage.start(self._next_epoch(), self._part.entry)
 
     def _next_epoch(self) -> int:
@@ -265,7 +292,7 @@ class Play:
         pid = self._frozen.pop(action.who, 0)
         if not pid:
             return Fault("", "wake", False, False, note="it was not frozen", who=action.who)
-        self.played.woken.append(Woken(action.who, self._list_tree(self._place.work)))
+        self.played.woken.append(Woken(action.who, self._observer.list_tree(self._place.work), self._read_head()))
         if pid not in left_behind(self._oracle_pid):
             is_driver = action.who.startswith("driver@")
             return Fault("", "wake", True, not is_driver, pid, note="it was dead already", who=action.who)
@@ -279,13 +306,23 @@ class Play:
             _let_go(self._stage.deal_with(step))
         return Fault("", "release", True, bool(steps), note="" if steps else "it was not held at any step", who=action.who)
 
+    def _look_after(self, who: str) -> None:
+        """After the end of one that was woken: what it may have changed."""
+        for woken in self.played.woken:
+            if woken.who == who and woken.listing_after is None:
+                woken.listing_after, woken.head_after = self._observer.list_tree(self._place.work), self._read_head()
+
+    def _read_head(self) -> int:
+        return self._observer.read_head(self._place.state / "log.sqlite", self._place.directory / "scratch", self._scenario.name)
+
     def _edit(self, action: Action, reached: Reached | None) -> Fault:
         path = self._place.work / action.path
         if action.content is None:
             path.unlink()
         else:
             path.write_text(action.content, "utf-8")
-        self.played.edits.append(action)
+        content = None if action.content is None else blake3(action.content.encode()).hexdigest()
+        self.played.edits.append({"path": action.path, "content": content, "head": self._read_head()})
         if reached is not None:
             _let_go(reached)
         return Fault(action.at, "edit", True, True)

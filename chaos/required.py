@@ -1,13 +1,18 @@
 """Which oracles must have spoken before a trial may pass: one that was left out proves nothing. Pure."""
 
+from collections.abc import Sequence
+
+from chaos.results import Action
 from chaos.scenario import Scenario
 
 ALWAYS = frozenset({"workspace-equals-log", "chain", "order", "fencing", "laundering", "acknowledged"})
 
 
-def required_oracles(scenario: Scenario) -> frozenset[str]:
-    """The oracles that must judge every trial of a scenario."""
+def required_oracles(scenario: Scenario, plan: Sequence[Action] = (), *, converges: bool = False) -> frozenset[str]:
+    """The oracles that must judge a trial of a scenario with this plan; `converges` when it is known what it must end in."""
     asked = {
+        "edits": any(action.do == "edit" for action in plan),
+        "convergence": converges,
         "witness": bool(scenario.witnessed),
         "reference": scenario.on_interrupted == "reissue",
         "output": scenario.compare_output,

@@ -8,12 +8,12 @@ It is made only where every process then ended by itself: with a command alive t
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from chaos.drivers import Place
-from chaos.play import Listing, Part, Play
+from chaos.play import Observer, Part, Play
 from chaos.results import Action, Fault
 from chaos.scenario import Scenario
 from chaos.seed import plant_seed
@@ -30,14 +30,14 @@ class SavedState:
     copy: Path | None
     faults: tuple[Fault, ...] = ()
     ends: tuple[Ended, ...] = ()
+    edits: tuple[dict[str, Any], ...] = ()
 
 
 class SavedStates:
     """The states one runner has made, by scenario, actions and directory."""
 
-    def __init__(self, list_tree: Callable[[Path], Listing], oracle_pid: Callable[[], int]) -> None:
-        self._list_tree = list_tree
-        self._oracle_pid = oracle_pid
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
         self._states: dict[tuple[str, tuple[Action, ...], Path], SavedState | None] = {}
 
     def set_stage(self, scenario: Scenario, actions: tuple[Action, ...], directory: Path) -> SavedState:
@@ -64,7 +64,7 @@ class SavedStates:
 
     def _make(self, scenario: Scenario, actions: tuple[Action, ...], directory: Path) -> SavedState | None:
         place = make_stage(scenario, directory)
-        play = Play(scenario, place, Part(actions), self._list_tree, self._oracle_pid())
+        play = Play(scenario, place, Part(actions), self._observer)
         is_quiet = play.run_plan_only(QUIET_SECS)
         state = None
         if is_quiet and _has_own_identity(place):
@@ -73,7 +73,7 @@ class SavedStates:
             place.trace.unlink(missing_ok=True)
             place.socket.unlink()
             _copy(directory, copy)
-            state = SavedState(copy, tuple(play.played.faults), tuple(play.played.ends))
+            state = SavedState(copy, tuple(play.played.faults), tuple(play.played.ends), tuple(play.played.edits))
         _empty(directory)
         return state
 

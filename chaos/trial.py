@@ -7,7 +7,7 @@ deadline that passed and trouble of the harness itself are unknown.
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,17 @@ from chaos.area import remove_tree
 from chaos.drivers import Place, base_environment
 from chaos.judging import Judgement, OracleProcess
 from chaos.plan import find_unfired
-from chaos.play import Part, Play, Played, unplayed
+from chaos.play import Listing, Part, Play, Played, Woken, unplayed
 from chaos.reference import Reference, make_reference
 from chaos.results import Action, OracleVerdict, Recording, Trial, TrialResult, Verdict, merge_verdicts
 from chaos.saved import SavedStates
 from chaos.scenario import Scenario, to_json
 from chaos.stage import read_steps
 from chaos.transcript import Transcript, write_transcript
+
+
+ROOT_SIDE_NAME = ".crashworthy-side"
+"""The engine's own name inside a root: what is tried there while the side directory is readied is nobody's content (rule R2)."""
 
 
 @dataclass(slots=True)
@@ -35,7 +39,7 @@ class Bench:
     saved: SavedStates = field(init=False)
 
     def __post_init__(self) -> None:
-        self.saved = SavedStates(self.oracle.list_tree, lambda: self.oracle.pid)
+        self.saved = SavedStates(self.oracle)
 
     def reference(self, scenario: Scenario, directory: Path) -> Reference:
         """The plain run's end, made once per scenario in the empty `directory`, which is left empty."""
@@ -53,7 +57,7 @@ def record_scenario(bench: Bench, scenario: Scenario, prefix: tuple[Action, ...]
     result, played, judgement = _run(bench, scenario, trial, directory, {})
     place = Place(directory)
     steps = read_steps(place, played.recorded_from)
-    return Recording(scenario.name, steps, result, _kill_mark(place), prefix, saved, judgement.final_parts)
+    return Recording(scenario.name, steps, result, _kill_mark(place), prefix, saved, judgement.final_parts or {})
 
 
 def _kill_mark(place: Place) -> str:
@@ -81,10 +85,15 @@ def _run(
     state = bench.saved.set_stage(scenario, trial.plan[: trial.saved], directory)
     place = Place(directory)
     part = Part(trial.plan[len(state.faults) :], trial.entry, state.ends)
-    played = Play(scenario, place, part, bench.oracle.list_tree, bench.oracle.pid).run_to_end()
+    played = Play(scenario, place, part, bench.oracle).run_to_end()
     played.faults[:0] = state.faults
+    played.edits[:0] = state.edits
     _remove_cgroups(place)
-    question = _question(scenario, trial, place, reference, played, converges_to)
+    question = _question(scenario, trial, place, reference, played) | {
+        "converges_to": converges_to.get("final"),
+        "converges_to_parts": converges_to.get("parts"),
+        "displaced": _find_displaced(played.looks, bench.oracle.list_tree(place.work)) if played.looks else [],
+    }
     judgement = bench.oracle.judge(question)
     result = _conclude(trial, played, judgement, (*judgement.verdicts, *played.findings), time.monotonic() - began)
     if transcribe or result.verdict is not Verdict.PASS:
@@ -103,7 +112,7 @@ def _transcribe(
 
 
 def _question(
-    scenario: Scenario, trial: Trial, place: Place, reference: Reference, played: Played, converges_to: Mapping[str, Any]
+    scenario: Scenario, trial: Trial, place: Place, reference: Reference, played: Played
 ) -> dict[str, object]:
     epochs = sorted({ended.epoch for ended in played.ends})
     return {
@@ -121,15 +130,33 @@ def _question(
         "expect_finished": True,
         "outside_edits": any(action.do == "edit" for action in trial.plan),
         "superseded": [],
+        "edits": played.edits,
+        "frozen": [_woken_to_json(woken) for woken in played.woken if woken.listing_after is not None],
         "quarantine": str(_find_quarantine(place)),
     }
+
+
+def _woken_to_json(woken: Woken) -> dict[str, object]:
+    return {
+        "epoch": int(woken.who.partition("@")[2]),
+        "listing_before": woken.listing_before,
+        "listing_after": woken.listing_after,
+        "head_before": woken.head_before,
+        "head_after": woken.head_after,
+    }
+
+
+def _find_displaced(looks: Sequence[Listing], final: Listing) -> list[dict[str, object]]:
+    """What stood in the workspace before a successor and stands otherwise at the end: it must be somewhere."""
+    entries = ((path, entry) for look in looks for path, entry in look.items() if entry != final.get(path) and path != ROOT_SIDE_NAME)
+    return [{**entry, "path": path} for path, entry in entries if entry.get("kind") in ("f", "l")]
 
 
 def _find_quarantine(place: Place) -> Path:
     for name in sorted(os.listdir(place.directory)):
         if name.startswith(".crashworthy-"):
             return place.directory / name / "quarantine"
-    return place.work / ".crashworthy-side" / "quarantine"
+    return place.work / ROOT_SIDE_NAME / "quarantine"
 
 
 def _conclude(trial: Trial, played: Played, judgement: Judgement, oracles: tuple[OracleVerdict, ...], seconds: float) -> TrialResult:
@@ -146,7 +173,7 @@ def _conclude(trial: Trial, played: Played, judgement: Judgement, oracles: tuple
         reasons.insert(0, played.trouble)
     # A takeover that finds nothing to do commits no decision; that it was one is known by its driver.
     is_settled = not judgement.labels and len(played.ends) > 1 and not played.trouble
-    labels, decisions = ({"settled": 1}, ("settled",)) if is_settled else (judgement.labels, judgement.decisions or tuple(judgement.labels))
+    labels, decisions = ({"settled": 1}, ("settled",)) if is_settled else (judgement.labels, judgement.decisions)
     return TrialResult(
         trial=trial,
         verdict=merge_verdicts(verdicts),
@@ -160,7 +187,7 @@ def _conclude(trial: Trial, played: Played, judgement: Judgement, oracles: tuple
         seconds=round(seconds, 4),
         decisions=decisions,
         digest=judgement.digest or "",
-        final=judgement.final,
+        final=judgement.final or "",
     )
 
 

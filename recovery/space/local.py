@@ -263,7 +263,7 @@ def greet_shim(paths: SpacePaths, name: str, key: str, identity: ProcessIdentity
 
 
 def _wait_answer(connection: socket.socket, shim: ProcessIdentity) -> bool:
-    """Wait for a shim's first byte; False after HANDSHAKE_SECS, or once it was seen stopped at STOPPED_LOOKS looks: it would never answer."""
+    """Wait for a shim's first byte; False after HANDSHAKE_SECS, or when it was seen stopped at STOPPED_LOOKS looks: it never answers."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     looks = stopped = 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,6 +70,18 @@ class FakeStage:
         self.ends.append(Ended(epoch, self._codes.get(epoch, 0), epoch < self.newest))
 
 
+class Blind:
+    """An observer that sees an empty workspace and an empty log."""
+
+    pid = 0
+
+    def list_tree(self, tree: Path) -> dict[str, Any]:
+        return {}
+
+    def read_head(self, log: Path, scratch: Path, stream: str) -> int:
+        return 0
+
+
 Perform = Callable[..., Played]
 
 
@@ -84,7 +97,7 @@ def perform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Perform:
         monkeypatch.setattr(module, "end_everything", lambda root, without: [])
         monkeypatch.setattr(module, "left_behind", lambda without: [one.pid for one in stage.alive])
         monkeypatch.setattr(module, "list_alive", lambda root, without, roles: tuple(stage.alive))
-        return Play(make_scenario(), Place(tmp_path), Part(parse_plan(plan), before=before), lambda tree: {}, 0).run_to_end()
+        return Play(make_scenario(), Place(tmp_path), Part(parse_plan(plan), before=before), Blind()).run_to_end()
 
     return run
 
