@@ -10,6 +10,7 @@ def required_oracles(scenario: Scenario) -> frozenset[str]:
     asked = {
         "witness": bool(scenario.witnessed),
         "reference": scenario.on_interrupted == "reissue",
+        "exits": scenario.on_interrupted == "reissue",
         "output": scenario.compare_output,
     }
     return ALWAYS.union(name for name, is_asked in asked.items() if is_asked)

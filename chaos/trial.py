@@ -201,6 +201,7 @@ def _question(scenario: Scenario, place: Place, reference: Reference, played: _P
         "acknowledged": [str(place.output(epoch)) for epoch in epochs],
         "reference": reference.listing if scenario.on_interrupted == "reissue" else None,
         "reference_outputs": reference.outputs if scenario.compare_output else None,
+        "reference_exits": reference.exits if scenario.on_interrupted == "reissue" else None,
         "witnessed": list(scenario.witnessed),
         "on_interrupted": scenario.on_interrupted,
         "script_length": len(scenario.calls),

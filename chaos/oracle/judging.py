@@ -7,6 +7,7 @@ from typing import Any
 from .acknowledged import judge_acknowledged
 from .chain import judge_chain
 from .evidence import Evidence, gather
+from .exits import judge_exits
 from .fencing import judge_fencing
 from .history_digest import history_digest
 from .laundering import judge_laundering
@@ -32,6 +33,7 @@ ORACLES: Mapping[str, Oracle] = {
     "acknowledged": judge_acknowledged,
     "reference": judge_reference,
     "output": judge_output,
+    "exits": judge_exits,
 }
 
 
