@@ -9,8 +9,8 @@ from pathlib import Path
 
 SHARED_MEMORY = Path("/dev/shm")
 PREFIX = "chaos-"
-NEEDED_BYTES = 256 << 20
-"""Far above what the trials of a few jobs hold at a time; containers often give /dev/shm 64 MiB only."""
+NEEDED_BYTES = 2 << 30
+"""Above what the trials of a few jobs hold at a time (scenario `big`: thrice 200 MiB each); containers often give /dev/shm 64 MiB only."""
 
 
 @contextlib.contextmanager

@@ -1,14 +1,19 @@
 """Modes, and the scenario files that ship with the package."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from chaos.scenario import Scenario, load_scenario
+from chaos.trial_set import widen
 from eventlog.errors import MisuseError
 
-MODES = {"ci": "the gate: every scenario of scenarios/ci and scenarios/regression, killed at every step of its clean run"}
+MODES = {
+    "ci": "the gate: every scenario of scenarios/ci and scenarios/regression, each with its sets of trials",
+    "soak": "the same scenarios without their limits: every step of every call is killed, in every set",
+}
 SCENARIOS = Path(__file__).resolve().parent.parent / "scenarios"
-_FOLDERS = {"ci": ("ci", "regression")}
+_FOLDERS = {"ci": ("ci", "regression"), "soak": ("ci", "regression")}
 
 
 def check_mode(mode: str) -> str:
@@ -38,11 +43,15 @@ def load_mode(mode: str, root: Path = SCENARIOS) -> list[Scenario]:
     return scenarios
 
 
+def _widen_for(mode: str, scenarios: Sequence[Scenario]) -> Sequence[Scenario]:
+    return [replace(one, trials=widen(one.trials)) for one in scenarios] if mode == "soak" else scenarios
+
+
 def choose(mode: str, wanted: str, root: Path = SCENARIOS) -> Sequence[Scenario]:
     """The scenarios to run: all of the mode for "", the one of that name, or the one in the file `wanted` (ends in .toml or holds a /)."""
     if wanted.endswith(".toml") or "/" in wanted:
-        return [load_scenario(Path(wanted))]
-    scenarios = load_mode(mode, root)
+        return _widen_for(mode, [load_scenario(Path(wanted))])
+    scenarios = _widen_for(mode, load_mode(mode, root))
     chosen = [scenario for scenario in scenarios if wanted in ("", scenario.name)]
     if not chosen:
         names = ", ".join(scenario.name for scenario in scenarios)

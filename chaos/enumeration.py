@@ -75,6 +75,7 @@ def _choose_killed(
     steps: Sequence[str], trial_set: TrialSet, unprovable: frozenset[str]
 ) -> tuple[tuple[str, ...], tuple[Unreachable, ...]]:
     first = min((parsed.epoch for parsed in map(parse_step, steps) if parsed.role == "driver"), default=1)
+    window = _find_window(steps, trial_set, first)
     reasons: dict[str, str] = {}
     for step in steps:
         parsed = parse_step(step)
@@ -84,12 +85,27 @@ def _choose_killed(
             reasons[step] = "not in this scenario"
         elif parsed.epoch != first:
             reasons[step] = "not yet"
+        elif step not in window:
+            reasons[step] = "not in this scenario"
         elif trial_set.label and step in steps[_find_recovered(steps, first) + 1 :]:
             reasons[step] = "not in this scenario"  # recovery is over: what follows is killed by a set without a label
     aimed = [step for step in steps if step not in reasons]
     sampled = _sample(aimed, trial_set.sample)
     reasons |= {step: "not in this scenario" for step in aimed if step not in sampled}
     return tuple(sampled), tuple(Unreachable(step, reasons[step]) for step in steps if step in reasons)
+
+
+def _find_window(steps: Sequence[str], trial_set: TrialSet, epoch: int) -> frozenset[str]:
+    """The steps that a set is limited to: of one call, from before its intent to before the next intent or the end; up to its `until`."""
+    begin, end = 0, len(steps)
+    if trial_set.call:
+        intent = f"driver@{epoch}:intent.commit.before:{{}}"
+        ends = [intent.format(trial_set.call + 1), f"driver@{epoch}:finish.syncfs.before:1"]
+        begin = steps.index(intent.format(trial_set.call)) if intent.format(trial_set.call) in steps else len(steps)
+        end = min((steps.index(step) for step in ends if step in steps), default=len(steps))
+    if trial_set.until in steps:
+        end = min(end, steps.index(trial_set.until) + 1)
+    return frozenset(steps[begin:end])
 
 
 def _find_recovered(steps: Sequence[str], epoch: int) -> int:
@@ -112,6 +128,8 @@ def _choose_frozen(
 ) -> tuple[tuple[str, ...], tuple[Unreachable, ...]]:
     if not trial_set.freeze:
         return (), ()
+    first = min((parsed.epoch for parsed in map(parse_step, steps) if parsed.role == "driver"), default=1)
+    window = _find_window(steps, trial_set, first)
     reasons: dict[str, str] = {}
     for step in steps:
         parsed = parse_step(step)
@@ -121,6 +139,8 @@ def _choose_frozen(
             reasons[step] = "lock held"
         elif step in unprovable:
             reasons[step] = "platform"
+        elif step not in window:
+            reasons[step] = "not in this scenario"
         elif _ends_session(parsed, steps):
             reasons[step] = "process already gone by then"
     aimed = tuple(step for step in steps if step not in reasons)

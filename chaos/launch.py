@@ -11,6 +11,7 @@ from chaos.area import open_area
 from chaos.campaign import Campaign, CampaignResult, Watcher, Work
 from chaos.enumeration import Enumeration, enumerate_trials
 from chaos.options import Request
+from chaos.needs import describe_missing
 from chaos.pool import Pool
 from chaos.results import TrialResult, Verdict
 from chaos.rundir import Config, RunDirectory, describe_scenarios
@@ -45,6 +46,7 @@ def make_config(request: Request, command: str, program: str, scenario_argument:
         scenarios=describe_scenarios(request.scenarios),
         engine=str(request.engine or ""),
         project=_project_version(),
+        unavailable={one.name: why for one in request.scenarios if (why := describe_missing(one))},
         python=platform.python_version(),
     )
 
@@ -66,9 +68,11 @@ def open_pool(start: StartZygote, jobs: int) -> Iterator[Pool]:
 
 
 def run_request(request: Request, run: RunDirectory, watcher: Watcher, start: StartZygote) -> CampaignResult:
-    """Run the campaign into `run`. The verdict is returned, not written: the caller adds its summary."""
+    """Run the campaign into `run`, but for scenarios whose programs are missing here. The verdict is returned, not written: the caller adds its summary."""
     with open_area() as area, open_pool(start, request.jobs) as pool:
-        result = Campaign(pool, run, area, watcher).run(request.scenarios, request.limits, request.seed)
+        result = Campaign(pool, run, area, watcher).run(
+            [one for one in request.scenarios if not describe_missing(one)], request.limits, request.seed
+        )
     run.history.note("campaign ended", verdict=result.verdict)
     return result
 

@@ -15,6 +15,7 @@ def required_oracles(scenario: Scenario, plan: Sequence[Action] = (), *, converg
         "convergence": converges,
         "witness": bool(scenario.witnessed),
         "reference": scenario.on_interrupted == "reissue",
+        "exits": scenario.on_interrupted == "reissue",
         "output": scenario.compare_output,
     }
     return ALWAYS.union(name for name, is_asked in asked.items() if is_asked)

@@ -46,6 +46,7 @@ class Config(msgspec.Struct, frozen=True):
     engine: str = ""
     project: str = ""
     python: str = ""
+    unavailable: dict[str, str] = {}
     format: int = RUN_FORMAT
 
 

@@ -71,6 +71,8 @@ class SavedStates:
             copy = directory.parent / f"{directory.name}-saved" / f"{os.getpid()}-{len(self._states)}"
             copy.mkdir(parents=True)
             place.trace.unlink(missing_ok=True)
+            for name in filter(None, (scenario.gate, scenario.ready)):
+                (place.outside / name).unlink(missing_ok=True)  # they are for a command still to come
             place.socket.unlink()
             _copy(directory, copy)
             state = SavedState(copy, tuple(play.played.faults), tuple(play.played.ends), tuple(play.played.edits))

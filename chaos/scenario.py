@@ -4,6 +4,7 @@ A scenario is a value. It goes to a zygote and into a run directory as JSON (`to
 reads the file again. Every malformed thing is a MisuseError of one sentence: file, place, what to write instead.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,24 +28,46 @@ from recovery.script import (
     parse_on_interrupted,
 )
 
-SeedKind = Literal["file", "directory", "symlink", "hardlink", "fifo"]
+_PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*\Z")
 
-_KEYS = (
-    *("name", "about", "on_interrupted", "seed", "seed_tree", "call", "calls", "witnessed", "ready", "gate", "compare_output", "plan"),
+SeedKind = Literal["file", "directory", "symlink", "hardlink", "fifo", "stdlib"]
+
+LIBRARY_PLACE = b"lib"
+"""Where `seed_tree = "stdlib"` puts its copy: below the root, so that no command imports from it by chance."""
+
+KEYS = (
+    "name",
+    "about",
+    "on_interrupted",
+    "needs",
+    "seed",
+    "seed_tree",
+    "call",
+    "calls",
+    "witnessed",
+    "ready",
+    "gate",
+    "compare_output",
+    "plan",
     "trials",
 )
+"""What a scenario file may hold at its top; `calls` stands for [[call]] tables."""
 _SEED_KEYS: dict[SeedKind, tuple[str, ...]] = {
     "file": ("content", "mode"),
     "directory": ("mode",),
     "symlink": ("target",),
     "hardlink": ("target",),
     "fifo": ("mode",),
+    "stdlib": (),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class SeedEntry:
-    """One entry of the workspace before the session. `target`: a symlink's text, or the earlier file a hard link names."""
+    """One entry of the workspace before the session. `target`: a symlink's text, or the earlier file a hard link names.
+
+    A `stdlib` is a whole directory: a copy of packages of the running Python's standard library (chaos/seed.py).
+    """
 
     path: bytes
     kind: SeedKind
@@ -59,7 +82,7 @@ class Scenario:
 
     `witnessed` are indexes of `calls` from 0. `ready` and `gate` are file names in the trial's outside directory ("" for none): a
     command makes `ready` when it waits, the runner makes `gate` to let it go on. A `plan` of its own makes it one trial, else `trials`
-    say which there are.
+    say which there are. `needs` are programs without which it is unavailable (chaos/needs.py).
     """
 
     name: str
@@ -73,6 +96,7 @@ class Scenario:
     compare_output: bool
     plan: tuple[Action, ...]
     trials: tuple[TrialSet, ...] = (TrialSet(),)
+    needs: tuple[str, ...] = ()
 
 
 def load_scenario(file: Path) -> Scenario:
@@ -104,6 +128,7 @@ def to_json(scenario: Scenario) -> dict[str, Any]:
         "compare_output": scenario.compare_output,
         "plan": [action_to_json(action) for action in scenario.plan],
         "trials": [trial_set_to_json(one) for one in scenario.trials],
+        "needs": list(scenario.needs),
     }
 
 
@@ -115,8 +140,8 @@ def from_json(table: Mapping[str, Any], where: str = "scenario") -> Scenario:
 
 def _parse(table: Mapping[str, Any], calls: tuple[Call, ...], where: str) -> Scenario:
     for key in table:
-        if key not in _KEYS:
-            raise MisuseError(f"{where}: unknown key {key!r}; a scenario has {', '.join(_KEYS)}")
+        if key not in KEYS:
+            raise MisuseError(f"{where}: unknown key {key!r}; a scenario has {', '.join(KEYS)}")
     ready, gate = _file_name(table, "ready", where), _file_name(table, "gate", where)
     if bool(ready) != bool(gate):
         raise MisuseError(f"{where}: ready and gate stand together or not at all; add {'gate' if ready else 'ready'}")
@@ -132,6 +157,7 @@ def _parse(table: Mapping[str, Any], calls: tuple[Call, ...], where: str) -> Sce
         compare_output=_flag(table, "compare_output", where),
         plan=_parse_plan(table.get("plan", []), where),
         trials=parse_trial_sets(table.get("trials", []), where),
+        needs=_needs(table, where),
     )
 
 
@@ -184,12 +210,25 @@ def _witnessed(table: Mapping[str, Any], calls: tuple[Call, ...], where: str) ->
     return tuple(sorted(set(indexes)))
 
 
+def _needs(table: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    programs = table.get("needs", [])
+    if not isinstance(programs, list) or not all(isinstance(program, str) for program in programs):
+        raise MisuseError(f'{where}: needs must be a list of programs, such as ["git"], found {programs!r}')
+    for program in programs:
+        if not _PROGRAM.match(program):
+            raise MisuseError(f"{where}: needs {program!r} must be a program's plain name, as it is looked up on PATH")
+    return tuple(dict.fromkeys(programs))
+
+
 def _parse_seed(table: Mapping[str, Any], where: str) -> tuple[SeedEntry, ...]:
     tables = table.get("seed", [])
-    if table.get("seed_tree", "empty") != "empty":
-        raise MisuseError(f'{where}: unknown seed_tree {table["seed_tree"]!r}; use "empty" or [[seed]] entries')
+    tree = table.get("seed_tree", "empty")
+    if tree not in ("empty", "stdlib"):
+        raise MisuseError(f'{where}: unknown seed_tree {tree!r}; use "empty", "stdlib" or [[seed]] entries')
     if "seed_tree" in table and tables:
-        raise MisuseError(f"{where}: seed_tree is empty, but there are [[seed]] entries; keep one")
+        raise MisuseError(f"{where}: seed_tree is {tree}, but there are [[seed]] entries; keep one")
+    if tree == "stdlib":
+        return (SeedEntry(LIBRARY_PLACE, "stdlib"),)
     if not isinstance(tables, list):
         raise MisuseError(f"{where}: seed must be [[seed]] tables")
     kinds: dict[bytes, SeedKind] = {}

@@ -25,7 +25,6 @@ from chaos.scenario import Scenario, to_json
 from chaos.stage import read_steps
 from chaos.transcript import Transcript, write_transcript
 
-
 ROOT_SIDE_NAME = ".crashworthy-side"
 """The engine's own name inside a root: what is tried there while the side directory is readied is nobody's content (rule R2)."""
 
@@ -124,6 +123,7 @@ def _question(
         "acknowledged": [str(place.output(epoch)) for epoch in epochs],
         "reference": reference.listing if scenario.on_interrupted == "reissue" else None,
         "reference_outputs": reference.outputs if scenario.compare_output else None,
+        "reference_exits": reference.exits if scenario.on_interrupted == "reissue" else None,
         "witnessed": list(scenario.witnessed),
         "on_interrupted": scenario.on_interrupted,
         "script_length": len(scenario.calls),

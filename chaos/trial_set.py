@@ -1,21 +1,23 @@
 """What is tried in a scenario: sets of trials, each with what comes before and the roles that are killed or frozen at every step. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from chaos.actions import format_plan, parse_plan
 from chaos.results import Action
+from chaos.step import format_step, parse_step
 from eventlog.errors import MisuseError
 
 ROLES = ("driver", "spawner", "shim", "worker")
-_KEYS = ("before", "kill", "freeze", "label", "sample")
+_KEYS = ("before", "call", "until", "kill", "freeze", "label", "sample")
 
 
 @dataclass(frozen=True, slots=True)
 class TrialSet:
     """One set of trials: `before` is done in each of them; then there is one for each later step of the roles in `kill`, and in `freeze`.
 
+    `call` limits the steps to those of one call, the N-th that the recorded driver begins (0: no limit), `until` to those up to a step.
     With a `label` it is a set of second kills: `before` crashes the session so that recovery takes this decision. `sample` is how many of
     the kills are tried, evenly spread; 0 means all.
     """
@@ -25,6 +27,8 @@ class TrialSet:
     freeze: tuple[str, ...] = ()
     label: str = ""
     sample: int = 0
+    call: int = 0
+    until: str = ""
 
 
 def parse_trial_sets(tables: Any, where: str) -> tuple[TrialSet, ...]:
@@ -40,14 +44,25 @@ def _parse(table: Any, where: str) -> TrialSet:
     for key in table:
         if key not in _KEYS:
             raise MisuseError(f"{where}: unknown key {key!r}; a set of trials has {', '.join(_KEYS)}")
-    before, label, sample = table.get("before", ""), table.get("label", ""), table.get("sample", 0)
-    if not isinstance(before, str) or not isinstance(label, str):
-        raise MisuseError(f"{where}: before and label are strings; before is a plan, such as before = \"kill driver@1:decided:1\"")
-    if type(sample) is not int or sample < 0:
-        raise MisuseError(f"{where}: sample must be a number of trials, 0 for all; found {sample!r}")
+    before, label, until = (table.get(key, "") for key in ("before", "label", "until"))
+    if not all(isinstance(text, str) for text in (before, label, until)):
+        raise MisuseError(f'{where}: before, label and until are strings; before is a plan, such as before = "kill driver@1:decided:1"')
     return TrialSet(
-        parse_plan(before, f"{where}: before"), _roles(table, "kill", ROLES, where), _roles(table, "freeze", (), where), label, sample
+        before=parse_plan(before, f"{where}: before"),
+        kill=_roles(table, "kill", ROLES, where),
+        freeze=_roles(table, "freeze", (), where),
+        label=label,
+        sample=_number(table, "sample", "a number of trials, 0 for all", where),
+        call=_number(table, "call", "the number of a call, from 1, or 0 for all", where),
+        until=format_step(parse_step(until, f"{where}: until")) if until else "",
     )
+
+
+def _number(table: Mapping[str, Any], key: str, meaning: str, where: str) -> int:
+    value = table.get(key, 0)
+    if type(value) is not int or value < 0:
+        raise MisuseError(f"{where}: {key} must be {meaning}; found {value!r}")
+    return value
 
 
 def _roles(table: Mapping[str, Any], key: str, default: tuple[str, ...], where: str) -> tuple[str, ...]:
@@ -55,6 +70,12 @@ def _roles(table: Mapping[str, Any], key: str, default: tuple[str, ...], where: 
     if not isinstance(value, list) or not all(role in ROLES for role in value):
         raise MisuseError(f"{where}: {key} must be a list of {', '.join(ROLES)}; found {value!r}")
     return tuple(role for role in ROLES if role in value)
+
+
+def widen(sets: tuple[TrialSet, ...]) -> tuple[TrialSet, ...]:
+    """The sets as a soak tries them: without `call`, `until` and `sample`, and one that kills the whole session from its first step."""
+    wide = tuple(replace(one, call=0, until="", sample=0) for one in sets)
+    return tuple(dict.fromkeys(wide if any(not one.before for one in wide) else (TrialSet(), *wide)))
 
 
 def trial_set_to_json(one: TrialSet) -> dict[str, Any]:
@@ -65,4 +86,6 @@ def trial_set_to_json(one: TrialSet) -> dict[str, Any]:
         "freeze": list(one.freeze),
         "label": one.label,
         "sample": one.sample,
+        "call": one.call,
+        "until": one.until,
     }

@@ -110,7 +110,7 @@ def _exit(ended: events.Exit | None) -> str:
         case "signaled":
             return f"signal {ended.signal}"
         case "timed_out":
-            return f"timed out, signal {ended.signal}"
+            return f"timed out, signal {ended.signal}" if ended.code is None else f"timed out, exit {ended.code}"
         case "start_failed":
             return f"not started: {ended.error}"
 

@@ -41,12 +41,21 @@ class DriverIdentity(msgspec.Struct, frozen=True):
 
 
 class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a command ended. Code and signal are kept apart: exit code 137 is not signal 9 (I8)."""
+    """How a command ended. Code and signal are kept apart: exit code 137 is not signal 9 (I8). It has exactly one of the fields of its
+    kind; ValueError otherwise, when one is made and when one is read."""
 
     kind: Literal["exited", "signaled", "timed_out", "start_failed"]
     code: int | None = None
     signal: int | None = None
     error: str | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("code", "signal", "error") if getattr(self, name) is not None]
+        if len(given) != 1 or given[0] not in _EXIT_FIELDS[self.kind]:
+            raise ValueError(f"an exit {self.kind} has {' or '.join(_EXIT_FIELDS[self.kind])}, found {', '.join(given) or 'nothing'}")
+
+
+_EXIT_FIELDS = {"exited": ("code",), "signaled": ("signal",), "timed_out": ("signal", "code"), "start_failed": ("error",)}
 
 
 class Output(msgspec.Struct, frozen=True):

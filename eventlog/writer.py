@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import apsw
 
 from eventlog import codec, connection, durable, events, steps
+from eventlog.blobs import batch_blobs
 from eventlog.errors import (
     CorruptError,
     EpochTakenError,
@@ -349,8 +350,8 @@ def _build(temporary: str, stream: StreamId, opened: Record, blobs: Iterable[cod
         handle.execute("INSERT INTO stream (id, floor, head_seq, head_hash) VALUES (?, 0, 0, ?)", (stream, ZERO_HASH))
         handle.execute("COMMIT")
         writer = Writer(handle, temporary, ids)
-        for blob in blobs:
-            writer.insert_blobs([blob])
+        for batch in batch_blobs(blobs):
+            writer.insert_blobs(batch)
         writer.append(stream, Epoch(0), [opened], (), "open")
         # Not `pragma`, which knows no arguments in parentheses. It raises when the file cannot take all of the WAL: closing would not say.
         handle.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)

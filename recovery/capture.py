@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from eventlog import events
-from eventlog.blobs import encode_content
+from eventlog.blobs import batch_blobs, encode_content
 from eventlog.codec import Blob
 from eventlog.errors import InternalError, NeedsPersonError, ScanError
-from eventlog.image import Change, Image, diff, is_identity_change, root_hash
+from eventlog.image import Change, Entry, Image, diff, is_identity_change, root_hash
 from eventlog.values import ContentId
 from recovery.context import Context
 from recovery.labels import Label
@@ -144,24 +144,31 @@ def recorded_identity(opened: events.SessionOpened) -> RootIdentity:
 
 
 def _new_blobs(context: Context, changes: tuple[Change, ...]) -> Iterator[Blob]:
-    """Blobs of contents the log lacks. Large ones go in ahead, in commits of their own: harmless by their names (I2)."""
+    """Blobs of contents the log lacks, up to SMALL_COMMIT_BYTES of contents; the others go in ahead, in commits of their own: harmless by
+    their names (I2)."""
     waiting = 0
-    ahead: list[Blob] = []
+    large: list[tuple[bytes, Entry]] = []
+    for path, entry in _lacking(context, changes):
+        if waiting + entry.size <= SMALL_COMMIT_BYTES:
+            waiting += entry.size
+            yield from _encode(context, path, entry)
+        else:
+            large.append((path, entry))
+    for batch in batch_blobs(blob for path, entry in large for blob in _encode(context, path, entry)):
+        context.journal.insert_blobs(batch)
+
+
+def _lacking(context: Context, changes: tuple[Change, ...]) -> Iterator[tuple[bytes, Entry]]:
+    """The changed files whose content is not in the log, each content once."""
     seen: set[bytes] = set()
     for change in changes:
         entry = change.entry
         if entry is None or entry.content is None or entry.content in seen or context.journal.reader.has_blob(ContentId(entry.content)):
             continue
         seen.add(entry.content)
-        pieces = read_verified(context.root, change.path, entry.content, entry.size)
-        if waiting + entry.size <= SMALL_COMMIT_BYTES:
-            waiting += entry.size
-            yield from encode_content(pieces)
-            continue
-        for blob in encode_content(pieces):
-            ahead.append(blob)
-            if len(ahead) >= 8:
-                context.journal.insert_blobs(ahead)
-                ahead = []
-        context.journal.insert_blobs(ahead)
-        ahead = []
+        yield change.path, entry
+
+
+def _encode(context: Context, path: bytes, entry: Entry) -> Iterator[Blob]:
+    assert entry.content is not None
+    return encode_content(read_verified(context.root, path, entry.content, entry.size))

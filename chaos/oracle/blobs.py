@@ -1,11 +1,10 @@
 """Blobs: decoding, hash and size of each. Sizes are checked before anything is allocated for them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import zstandard
-
-from .encoding import digest
+from blake3 import blake3
 
 CHUNK_SIZE = 1_048_576
 HASH_SIZE = 32
@@ -34,13 +33,7 @@ class BlobShelf:
 
     def content(self, name: bytes) -> bytes:
         """The content named `name`, verified. Raises BlobDamage."""
-        blob = self._row(name)
-        content = b"".join(self._chunk(name, blob, place) for place in self._places(blob)) if blob.codec == "chunks" else decode_plain(blob)
-        if len(content) != blob.size:
-            raise BlobDamage(f"blob {name.hex()} has {len(content)} bytes, its row says {blob.size}")
-        if digest(content) != name:
-            raise BlobDamage(f"blob {name.hex()} holds content that hashes to {digest(content).hex()}")
-        return content
+        return b"".join(self.pieces(name))
 
     def verified_size(self, name: bytes) -> int:
         """The size of the content named `name`, which is decoded and hashed once. Raises BlobDamage, each time it is asked."""
@@ -48,11 +41,25 @@ class BlobShelf:
             raise BlobDamage(self._damaged[name])
         if name not in self._verified:
             try:
-                self._verified[name] = len(self.content(name))
+                self._verified[name] = sum(map(len, self.pieces(name)))
             except BlobDamage as damage:
                 self._damaged[name] = str(damage)
                 raise
         return self._verified[name]
+
+    def pieces(self, name: bytes) -> Iterator[bytes]:
+        """The content named `name` in pieces of at most CHUNK_SIZE. Raises BlobDamage, at the latest after the last piece."""
+        blob = self._row(name)
+        hasher = blake3()
+        size = 0
+        for piece in (self._chunk(name, blob, place) for place in self._places(blob)) if blob.codec == "chunks" else (decode_plain(blob),):
+            hasher.update(piece)
+            size += len(piece)
+            yield piece
+        if size != blob.size:
+            raise BlobDamage(f"blob {name.hex()} has {size} bytes, its row says {blob.size}")
+        if hasher.digest() != name:
+            raise BlobDamage(f"blob {name.hex()} holds content that hashes to {hasher.hexdigest()}")
 
     def _row(self, name: bytes) -> Blob:
         blob = self.rows.get(name)

@@ -9,6 +9,7 @@ from .chain import judge_chain
 from .convergence import judge_convergence
 from .edits import judge_edits
 from .evidence import Evidence, gather
+from .exits import judge_exits
 from .fencing import judge_fencing
 from .final import final_digest, final_parts
 from .history_digest import History, history_digest, normalised_events
@@ -37,6 +38,7 @@ ORACLES: Mapping[str, Oracle] = {
     "output": judge_output,
     "convergence": judge_convergence,
     "edits": judge_edits,
+    "exits": judge_exits,
 }
 
 

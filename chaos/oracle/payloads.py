@@ -74,20 +74,21 @@ def is_output(value: Any) -> bool:
     )
 
 
-EXITS: Mapping[str, tuple[str, Check]] = {
-    "exited": ("code", is_count),
-    "signaled": ("signal", is_ordinal),
-    "timed_out": ("signal", is_ordinal),
-    "start_failed": ("error", is_bytes),
+EXITS: Mapping[str, Mapping[str, Check]] = {
+    "exited": {"code": is_count},
+    "signaled": {"signal": is_ordinal},
+    "timed_out": {"code": is_count, "signal": is_ordinal},
+    "start_failed": {"error": is_bytes},
 }
 
 
 def is_exit(value: Any) -> bool:
-    """`exit` of call_settled, when it is not null."""
+    """`exit` of call_settled, when it is not null: exactly one of the fields that its kind may have."""
     if not is_object(value) or not is_text(value.get("kind")) or value["kind"] not in EXITS:
         return False
-    field, check = EXITS[value["kind"]]
-    return check(value.get(field))
+    given = [field for field in value if field != "kind" and value[field] is not None]
+    checks = EXITS[value["kind"]]
+    return len(given) == 1 and given[0] in checks and checks[given[0]](value[given[0]])
 
 
 def or_null(check: Check) -> Check:

@@ -7,6 +7,7 @@
 | `witness`, `witnessed` | path of the witness file or null; script indexes whose commands write to it |
 | `acknowledged` | files with drivers' stdout in order, or null: not to be judged |
 | `reference`, `reference_outputs` | a listing as `list` gives it, or null; `{script index: hex of output}` or null |
+| `reference_exits` | `{script index: {"kind", "code", "signal"}}` of a plain run, code or signal null, or null |
 | `on_interrupted` | `reissue`, `continue` or `stop` |
 | `script_length`, `expect_finished` | number of script calls; whether the session must have ended |
 | `outside_edits` | whether somebody else was meant to change the workspace |
@@ -44,7 +45,7 @@ from .request_items import (
     seen_from_json,
     woken_from_json,
 )
-from .values import Listing
+from .values import Exit, Listing
 
 T = TypeVar("T")
 
@@ -66,6 +67,7 @@ class JudgeRequest:
     acknowledged: tuple[bytes, ...] | None
     reference: Listing | None
     reference_outputs: Mapping[int, bytes] | None
+    reference_exits: Mapping[int, Exit] | None
     on_interrupted: str
     script_length: int
     expect_finished: bool
@@ -117,6 +119,20 @@ def outputs(value: Any) -> Mapping[int, bytes]:
     return {int(index): bytes.fromhex(data) for index, data in value.items()}
 
 
+def exits(value: Any) -> Mapping[int, Exit]:
+    """Exits by script index."""
+    return {int(index): exit_from(one) for index, one in value.items()}
+
+
+def exit_from(value: Any) -> Exit:
+    """One exit of a plain run: with a code or with a signal, as its kind has it."""
+    found = Exit(text(value["kind"]), or_null(number)(value["code"]), or_null(number)(value["signal"]))
+    has = {"exited": ("code",), "signaled": ("signal",), "timed_out": ("code", "signal")}.get(found.kind, ())
+    if [name for name in ("code", "signal") if getattr(found, name) is not None] not in [[name] for name in has]:
+        raise ValueError(f"{value!r} is no end of a plain run")
+    return found
+
+
 def or_null(read: Callable[[Any], T]) -> Callable[[Any], T | None]:
     """The reader, with null allowed."""
     return lambda value: None if value is None else read(value)
@@ -154,6 +170,7 @@ def parse_judge_request(request: Mapping[str, Any]) -> JudgeRequest:
         acknowledged=take(request, "acknowledged", or_null(lambda value: tuple(map(path, value)))),
         reference=take(request, "reference", or_null(listing_from_json)),
         reference_outputs=take(request, "reference_outputs", or_null(outputs)),
+        reference_exits=take(request, "reference_exits", or_null(exits)),
         on_interrupted=take(request, "on_interrupted", policy),
         script_length=take(request, "script_length", number),
         expect_finished=take(request, "expect_finished", flag),

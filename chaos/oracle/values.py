@@ -118,6 +118,15 @@ class Entry:
 Listing = Mapping[bytes, Entry]
 
 
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a command ended. Code and signal are kept apart: exit code 137 is not signal 9."""
+
+    kind: str
+    code: int | None = None
+    signal: int | None = None
+
+
 class Verdict(Enum):
     """How an oracle ends."""
 

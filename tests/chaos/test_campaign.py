@@ -358,8 +358,8 @@ def test_an_oracle_left_out_makes_a_pass_unknown_and_is_named(left_out: str) -> 
 
 def test_each_question_of_a_scenario_asks_for_its_oracle() -> None:
     asked = required_oracles(make_scenario(witnessed=(0,), compare_output=True))
-    assert {"witness", "output", "reference"} <= asked
-    assert "reference" not in required_oracles(make_scenario(on_interrupted="continue"))
+    assert {"witness", "output", "reference", "exits"} <= asked
+    assert not {"reference", "exits"} & required_oracles(make_scenario(on_interrupted="continue"))
 
 
 def test_a_clean_run_without_steps_is_unknown() -> None:

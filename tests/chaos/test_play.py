@@ -125,6 +125,12 @@ def test_a_process_that_was_never_frozen_cannot_be_woken(run: Run) -> None:
     assert [fault.fired for fault in result.faults] == [True, False, False]
 
 
+def test_what_a_plan_did_not_come_to_holds_nobody(run: Run) -> None:
+    result = run(f"wake driver@1; kill {OUTCOME}")
+    assert (result.verdict, result.drivers) == (Verdict.UNKNOWN, ((1, 0),))
+    assert [fault.note for fault in result.faults] == ["it was not frozen", "the plan ended before"]
+
+
 def test_a_freeze_with_a_lock_held_is_told_and_counts_for_nothing(run: Run) -> None:
     step = "driver@1:outcome.commit.locked:1"
     result = run(f"freeze {step}")

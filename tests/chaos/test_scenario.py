@@ -1,22 +1,28 @@
 """Scenario files: what ships loads, JSON is a round trip, and each mistake is one sentence that names it."""
 
 import json
+import json.decoder
 import os
+import shutil
 import stat
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from chaos.catalogue import SCENARIOS, choose, find_files, load_mode
+from chaos.drivers import base_environment
+from chaos.reference import run_script
 from chaos.results import Action
-from chaos.scenario import SeedEntry, from_json, load_scenario, to_json
-from chaos.seed import plant_seed
+from chaos.scenario import KEYS, SeedEntry, from_json, load_scenario, to_json
+from chaos.seed import LEAST_LIBRARY_FILES, list_library, plant_seed
 from chaos.trial_set import TrialSet
 from eventlog.errors import MisuseError
-from recovery.script import BashCall, EditCall, WriteCall, load_session
+from recovery.script import load_session
+from tests.helpers import read_contents
 
 CALL = '[[call]]\ntool = "bash"\nrun = "true"\n'
+CODES = {"deaths": [-9, -11, 137, 3], "time-up-exited": [5, 0]}
+"""What the calls of a scenario end with, where that is not 0."""
 ALL = [*find_files("ci"), SCENARIOS / "examples" / "append-and-kill.toml"]
 
 
@@ -64,7 +70,9 @@ def test_a_scenario_without_sets_of_trials_has_the_plain_one(tmp_path: Path) -> 
 
 
 def test_the_scenarios_of_ci_are_there() -> None:
-    assert {"append", "odd-names", "reattach"} <= {scenario.name for scenario in load_mode("ci")}
+    first = {"append", "odd-names", "reattach"}
+    hostile = {"big", "closes-output", "deaths", "delete-all", "source-tree", "survivors", "time-up-exited"}
+    assert first | hostile <= {scenario.name for scenario in load_mode("ci")}
 
 
 def test_the_example_session_is_a_session() -> None:
@@ -74,29 +82,14 @@ def test_the_example_session_is_a_session() -> None:
 @pytest.mark.parametrize("file", ALL, ids=lambda file: file.stem)
 def test_a_shipped_scenario_runs_by_plain_means_and_notes_in_its_witness(file: Path, tmp_path: Path) -> None:
     scenario = load_scenario(file)
-    workspace, outside = tmp_path / "workspace", tmp_path / "outside"
-    workspace.mkdir()
-    outside.mkdir()
-    plant_seed(scenario.seed, workspace)
-    if scenario.gate:
-        (outside / scenario.gate).touch()
-    for number, call in enumerate(scenario.calls):
-        path = os.path.join(os.fsencode(workspace), getattr(call, "path", b""))
-        match call:
-            case BashCall():
-                environment = os.environ | {"CALL_KEY": f"key-{number}", "WITNESS": str(outside / "witness"), "OUTSIDE": str(outside)}
-                subprocess.run(["bash", "-c", call.run], cwd=workspace, env=environment, check=True, timeout=60)
-            case WriteCall():
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                with open(path, "wb") as written:
-                    written.write(call.content)
-            case EditCall():
-                with open(path, "rb+") as edited:
-                    assert edited.read().count(call.old) == 1
-    witness = outside / "witness"
-    lines = witness.read_text().splitlines() if witness.exists() else []
-    assert lines == [f"key-{number} {what}" for number in scenario.witnessed for what in ("start", "end")]
-    assert not scenario.ready or (outside / scenario.ready).exists()
+    place = tmp_path / "plain"
+    ends = run_script(scenario, place, base_environment())
+    assert [end.code for end in ends] == CODES.get(scenario.name, [0] * len(scenario.calls))
+    witness = place / "witness"
+    assert witness.exists() == bool(scenario.witnessed)
+    assert not scenario.witnessed or witness.read_text() == "plain start\nplain end\n" * len(scenario.witnessed)
+    assert not scenario.ready or (place / "outside" / scenario.ready).exists()
+    shutil.rmtree(place)
 
 
 def test_the_seed_of_odd_names_has_each_kind_of_thing(tmp_path: Path) -> None:
@@ -120,6 +113,46 @@ def test_seeds_get_their_exact_modes_and_kinds(tmp_path: Path) -> None:
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
+def test_the_library_of_a_source_tree_is_whole_plain_and_the_same_each_time(tmp_path: Path) -> None:
+    seed = load_scenario(SCENARIOS / "ci" / "source-tree.toml").seed
+    for place in ("one", "two"):
+        (tmp_path / place).mkdir()
+        plant_seed(seed, tmp_path / place)
+    assert read_contents(tmp_path / "one") == read_contents(tmp_path / "two")
+    library = tmp_path / "one" / "lib"
+    files = [path for path in library.rglob("*") if path.is_file()]
+    assert len(files) >= LEAST_LIBRARY_FILES and {path.suffix for path in files} == {".py"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o644}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in library.rglob("*") if path.is_dir()} == {0o755}
+    assert (library / "json" / "decoder.py").read_bytes() == Path(json.decoder.__file__).read_bytes()
+
+
+def test_a_library_that_is_not_whole_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "json" / "__pycache__").mkdir(parents=True)
+    for name in ("a.py", "b.txt", "__pycache__/c.py"):
+        (tmp_path / "json" / name).touch()
+    with pytest.raises(MisuseError, match="has 1 of the files that .* fewer than 300; run chaos with a Python whose") as caught:
+        list_library(os.fsencode(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [*KEYS, *(f"`{scenario.name}`" for scenario in load_mode("ci"))])
+def test_every_key_and_every_scenario_stands_in_the_readme(name: str) -> None:
+    text = (SCENARIOS / "README.md").read_text("utf-8")
+    assert f"\n| {name}" in text if name.startswith("`") else f"`{name}" in text or f"[[{name}]]" in text
+
+
+def test_the_keys_that_make_a_scenario_cheap_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "heavy.toml"
+    file.write_text(f'name = "heavy"\nneeds = ["git", "sed", "git"]\n{CALL}{CALL}')
+    scenario = load_scenario(file)
+    assert scenario.needs == ("git", "sed")
+    file.write_text(f'name = "light"\n{CALL}')
+    scenario = load_scenario(file)
+    assert scenario.needs == ()
+
+
+PLAN = '[[plan]]\nat = "driver@1:x:1"\ndo = "kill"\n'
 MISTAKES = {
     "unknown key": (f'name = "a"\nfrob = 1\n{CALL}', "unknown key 'frob'"),
     "no name": (CALL, 'name is missing; add name = "..."'),
@@ -137,7 +170,16 @@ MISTAKES = {
     "gate elsewhere": (f'name = "a"\ngate = "../g"\nready = "r"\n{CALL}', "plain file name"),
     "flag": (f'name = "a"\ncompare_output = "yes"\n{CALL}', "must be true or false"),
     "about": (f'name = "a"\nabout = 1\n{CALL}', "about must be a string"),
-    "seed tree": (f'name = "a"\nseed_tree = "big"\n{CALL}', "unknown seed_tree 'big'"),
+    "seed tree": (f'name = "a"\nseed_tree = "big"\n{CALL}', "unknown seed_tree 'big'; use \"empty\", \"stdlib\" or"),
+    "seed tree and seed": (f'name = "a"\nseed_tree = "stdlib"\n{CALL}[[seed]]\npath = "a"\nkind = "file"\n', "seed_tree is stdlib, but"),
+    "seed below library": (
+        f'name = "a"\n{CALL}[[seed]]\npath = "a"\nkind = "stdlib"\n[[seed]]\npath = "a/b"\nkind = "file"\n',
+        "b'a' is a stdlib, so b'a/b' cannot lie below it",
+    ),
+    "seed library key": (f'name = "a"\n{CALL}[[seed]]\npath = "a"\nkind = "stdlib"\nmode = 1\n', "a stdlib has no 'mode'"),
+    "needs text": (f'name = "a"\nneeds = "git"\n{CALL}', "needs must be a list of programs"),
+    "needs a number": (f'name = "a"\nneeds = [1]\n{CALL}', "needs must be a list of programs"),
+    "needs a path": (f'name = "a"\nneeds = ["/bin/git"]\n{CALL}', "needs '/bin/git' must be a program's plain name"),
     "seed kind": (f'name = "a"\n{CALL}[[seed]]\npath = "a"\nkind = "socket"\n', "seed 1: unknown kind 'socket'"),
     "seed key": (f'name = "a"\n{CALL}[[seed]]\npath = "a"\nkind = "symlink"\ncontent = ""\n', "a symlink has no 'content'"),
     "seed path": (f'name = "a"\n{CALL}[[seed]]\npath = "../a"\nkind = "file"\n', "inside the workspace"),

@@ -1,10 +1,12 @@
 """Contents become blobs: cut at whole chunks whatever the pieces, the one that bears the name last."""
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventlog.blobs import encode_content
+from eventlog.blobs import batch_blobs, encode_content
 from eventlog.codec import Blob, content_id, decode_blob, decode_chunk_list
 from eventlog.values import CHUNK_BYTES
 
@@ -46,3 +48,28 @@ def test_the_pieces_a_content_comes_in_make_no_difference(size: int, places: lis
 
 def test_no_pieces_are_an_empty_content() -> None:
     assert list(encode_content([])) == list(encode_content([b""])) == [Blob(content_id(b""), "raw", 0, b"")]
+
+
+def test_small_contents_share_a_batch_and_a_batch_is_bounded_by_what_its_contents_hold() -> None:
+    small = [Blob(content_id(bytes([number])), "raw", 30, b"x") for number in range(10)]
+    large = Blob(content_id(b"large"), "zstd", 500, b"y")
+    names = Blob(content_id(b"names"), "chunks", 5_000_000, b"z" * 64)
+    assert [len(batch) for batch in batch_blobs(small, most_bytes=300)] == [10]
+    assert [len(batch) for batch in batch_blobs(small, most_bytes=100)] == [3, 3, 3, 1]
+    mixed = [small[0], large, names, small[1]]
+    assert list(batch_blobs(mixed, most_bytes=100)) == [[small[0]], [large], [names, small[1]]]
+    assert list(batch_blobs([])) == []
+
+
+def test_batches_are_made_as_they_are_asked_for() -> None:
+    """A content of any size passes through with one batch of it in memory."""
+    made = 0
+
+    def make() -> Iterator[Blob]:
+        nonlocal made
+        for number in range(1000):
+            made += 1
+            yield Blob(content_id(bytes([number % 256])), "raw", 50, b"x")
+
+    next(batch_blobs(make(), most_bytes=100))
+    assert made == 3

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ EXITS = [
     events.Exit("exited", code=137),
     events.Exit("signaled", signal=9),
     events.Exit("timed_out", signal=15),
+    events.Exit("timed_out", code=5),
     events.Exit("start_failed", error="no such file"),
 ]
 OUTPUT = events.Output(10, 4, True, DIGEST)
@@ -117,3 +119,27 @@ def test_a_payload_that_is_not_one_is_damage(payload: bytes) -> None:
 def test_what_may_stand_where(kind: str, seq: int, epoch: int, floor: int, word: str) -> None:
     found = events.find_misplacement(kind, seq, epoch, floor)
     assert word in found and bool(word) == bool(found)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"kind": "exited"},
+        {"kind": "exited", "signal": 9},
+        {"kind": "exited", "code": 137, "signal": 9},
+        {"kind": "signaled", "code": 137},
+        {"kind": "signaled"},
+        {"kind": "timed_out"},
+        {"kind": "timed_out", "signal": 15, "code": 0},
+        {"kind": "start_failed", "code": 127},
+    ],
+    ids=json.dumps,
+)
+def test_rule_I8_an_exit_that_mixes_code_and_signal_is_neither_made_nor_read(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"an exit {fields['kind']} has"):
+        events.Exit(**fields)
+    payload = json.loads(events.encode(SETTLED[1])) | {"exit": fields}
+    with pytest.raises(CorruptError):
+        events.decode("call_settled", 1, json.dumps(payload).encode(), "here")
+    with pytest.raises(ValueError, match="wrong 'exit'"):
+        decode_payload("call_settled", json.dumps(payload).encode())

@@ -46,8 +46,8 @@ def ask_oracle(path: str, directory: Path) -> dict[str, Any]:
     work.mkdir(exist_ok=True)
     request: dict[str, object] = {
         "op": "judge", "log": path, "scratch": str(scratch), "stream": STREAM, "workspace": str(work), "witness": None, "witnessed": [],
-        "acknowledged": None, "reference": None, "reference_outputs": None, "on_interrupted": "reissue", "script_length": 1,
-        "expect_finished": True, "outside_edits": False, "superseded": [], "quarantine": None,
+        "acknowledged": None, "reference": None, "reference_outputs": None, "reference_exits": None, "on_interrupted": "reissue",
+        "script_length": 1, "expect_finished": True, "outside_edits": False, "superseded": [], "quarantine": None,
     }  # fmt: skip
     question = directory / "request.json"
     question.write_text(json.dumps(request))

@@ -35,6 +35,7 @@ def build_restored(home: Path) -> Trial:
     trial.request["superseded"] = [[1, successor]]
     trial.request["reference"] = listing_to_json(list_tree(bytes(trial.work)))
     trial.request["reference_outputs"] = {"0": b"first\n".hex(), "1": b"second\n".hex()}
+    trial.request["reference_exits"] = {index: {"kind": "exited", "code": 0, "signal": None} for index in ("0", "1")}
     return trial
 
 

@@ -222,6 +222,7 @@ class Trial:
             "acknowledged": [],
             "reference": None,
             "reference_outputs": None,
+            "reference_exits": None,
             "on_interrupted": "reissue",
             "script_length": 2,
             "expect_finished": True,

@@ -60,3 +60,8 @@ def test_a_damaged_blob_is_refused_every_time(content: bytes, blob: Blob) -> Non
     for _ in range(2):
         with pytest.raises(BlobDamage):
             shelf.verified_size(digest(content))
+
+
+def test_a_content_of_any_size_is_verified_a_chunk_at_a_time() -> None:
+    shelf = BlobShelf({digest(BIG): Blob("chunks", len(BIG), NAMES), **CHUNKS})
+    assert [len(piece) for piece in shelf.pieces(digest(BIG))] == [CHUNK_SIZE, 4]

@@ -17,7 +17,7 @@ from chaos.oracle.values import Finding, Verdict
 from tests.chaos.oracle.log_builder import Trial, create_log, tamper
 
 PROGRAM = [sys.executable, "-I", "-S", str(Path(program.__file__)), "--path", sysconfig.get_path("purelib")]
-READS_THE_LOG = {"workspace-equals-log", "order", "witness", "fencing", "laundering", "quarantine", "acknowledged", "output"}
+READS_THE_LOG = {"workspace-equals-log", "order", "witness", "fencing", "laundering", "quarantine", "acknowledged", "output", "exits"}
 
 
 def make_missing(trial: Trial) -> None:
@@ -70,7 +70,7 @@ def test_a_session_without_calls_is_unknown_to_the_oracles_of_calls(trial: Trial
     trial.request |= {"expect_finished": False, "reference": None, "superseded": []}
     trial.write()
     verdicts = {name: verdict["verdict"] for name, verdict in trial.verdicts().items()}
-    assert {name for name, verdict in verdicts.items() if verdict == "unknown"} == {"order", "witness", "acknowledged", "output"}
+    assert {name for name, verdict in verdicts.items() if verdict == "unknown"} == {"order", "witness", "acknowledged", "output", "exits"}
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,7 @@ def test_a_session_without_calls_is_unknown_to_the_oracles_of_calls(trial: Trial
         ({"witnessed": []}, "witness"),
         ({"reference": None}, "reference"),
         ({"reference_outputs": None}, "output"),
+        ({"reference_exits": None}, "exits"),
     ],
 )
 def test_an_oracle_that_was_given_nothing_is_left_out(trial: Trial, fields: dict[str, Any], oracle: str) -> None:
@@ -93,6 +94,7 @@ def test_an_oracle_that_was_given_nothing_is_left_out(trial: Trial, fields: dict
     [
         ({"reference": {}}, "reference"),
         ({"reference_outputs": {}}, "output"),
+        ({"reference_exits": {}}, "exits"),
         ({"quarantine": None}, "quarantine"),
         ({"acknowledged": []}, "acknowledged"),
         ({"acknowledged": ["/nowhere/stdout"]}, "acknowledged"),

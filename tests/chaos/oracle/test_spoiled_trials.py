@@ -88,6 +88,7 @@ def acknowledge(*lines: str) -> Spoil:
     return spoil
 
 
+EXITED = {"kind": "exited", "code": 0, "signal": None}
 DRAFT_SPOILS: list[tuple[str, str, Spoil]] = [
     ("order", "call numbers with a hole", lambda trial: renumber(trial)),
     ("order", "a call that is settled twice", add(SYNCED, copy_of(SETTLED_2))),
@@ -142,6 +143,11 @@ DRAFT_SPOILS: list[tuple[str, str, Spoil]] = [
     ("acknowledged", "a malformed line", acknowledge("ACK two 11 {two}")),
     ("output", "another output", asked(reference_outputs={"0": b"first\n".hex(), "1": b"other\n".hex()})),
     ("output", "an output that is missing", asked(reference_outputs={"0": b"first\n".hex(), "7": b"".hex()})),
+    ("exits", "another code", payload(SETTLED_2, exit={"kind": "exited", "code": 1})),
+    ("exits", "a signal for a code", payload(SETTLED_1, exit={"kind": "signaled", "signal": 9})),
+    ("exits", "no exit", payload(SETTLED_1, exit=None)),
+    ("exits", "a time limit that was none", payload(SETTLED_1, exit={"kind": "timed_out", "code": 0})),
+    ("exits", "a call that should be there", lambda trial: trial.request["reference_exits"].update({"7": EXITED})),
 ]
 
 
@@ -178,10 +184,10 @@ def renumber(trial: Trial) -> None:
 
 
 def reindex(trial: Trial, indexes: dict[int, int]) -> None:
-    """Other places in the script; whose output is whose can then not be said."""
+    """Other places in the script; whose output and exit is whose can then not be said."""
     for place, index in indexes.items():
         trial.events[place].payload["script_index"] = index
-    trial.request["reference_outputs"] = None
+    trial.request |= {"reference_outputs": None, "reference_exits": None}
 
 
 def start_draft(trial: Trial, attempt: int) -> Draft:

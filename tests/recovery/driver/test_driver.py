@@ -235,3 +235,23 @@ def test_a_lost_shim_halts_the_driver_with_exit_1(sandbox: Sandbox) -> None:
     assert driver.code == 1
     assert "ended without an exit record; drive again" in driver.sentence()
     assert [stored.event.kind for stored in sandbox.events()][-1] == "attempt_started"
+
+
+def test_rule_I2_contents_too_large_for_the_outcomes_commit_go_ahead_in_few_commits(sandbox: Sandbox) -> None:
+    """Forty files of 400 KB: what the outcome's own commit does not hold shares one, and the images hold all of it."""
+    trace = sandbox.base / "trace"
+    many = "for i in {1..40}; do head -c 400000 /dev/urandom > file-$i; done"
+    driver = sandbox.run("run", sandbox.session(bash(many), bash("rm file-*")), epoch=1, CRASHWORTHY_STEP_TRACE=str(trace))
+    assert driver.code == 0, driver.err
+    steps = trace.read_text().split()
+    assert [step for step in steps if ":blobs.commit.after:" in step] == ["driver@1:blobs.commit.after:1"]
+    assert steps.index("driver@1:blobs.commit.after:1") < steps.index("driver@1:outcome.commit.before:1")
+
+
+def test_a_tree_of_many_small_files_is_opened_with_one_commit_of_contents(sandbox: Sandbox) -> None:
+    trace = sandbox.base / "trace"
+    for number in range(200):
+        (sandbox.root / f"file-{number}").write_text(f"{number}\n")
+    assert sandbox.run("run", sandbox.session(bash("true")), epoch=1, CRASHWORTHY_STEP_TRACE=str(trace)).code == 0
+    steps = trace.read_text().split()
+    assert [step for step in steps if ":blobs.commit.after:" in step] == ["driver@1:blobs.commit.after:1"]

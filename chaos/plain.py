@@ -1,0 +1,86 @@
+"""One command run plainly, without the engine: bash, its output, how it ended, and nothing of it left.
+
+The command runs below a process of its own that inherits every orphan of it, so that what it leaves behind (in another session,
+without its environment) is found and ended before anybody looks at the workspace. The end of its process decides, not that of its
+output. A time limit is kept as rule S5 has it: TERM to its group, then KILL.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from chaos.processes import end_everything
+from recovery.space.kernel import become_subreaper, end_with_parent
+
+KILL_AFTER_TERM_SECS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlainEnd:
+    """What a command wrote to stdout and stderr, and how it ended: its exit code, or minus the signal, and whether its time was up."""
+
+    output: bytes
+    code: int
+    timed_out: bool = False
+
+
+def run_plainly(run: bytes, work: Path, environment: Mapping[str, str], limit_secs: float | None = None) -> PlainEnd:
+    """Run `bash -c RUN` in `work` and end what it left behind. Raises OSError when it could not be run."""
+    output_read, output_write = os.pipe()
+    end_read, end_write = os.pipe()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _become_keeper(parent, (run, work, environment, limit_secs), output_write, end_write)
+    os.close(output_write)
+    os.close(end_write)
+    with os.fdopen(output_read, "rb") as output, os.fdopen(end_read, "rb") as end:
+        written, told = output.read(), end.read()
+    os.waitpid(pid, 0)
+    if not told:
+        raise OSError(f"the plain run of {run[:80]!r} was lost; its keeper's last words are on stderr")
+    return PlainEnd(written, *json.loads(told))
+
+
+def _become_keeper(parent: int, order: tuple[bytes, Path, Mapping[str, str], float | None], output: int, end: int) -> None:
+    """In the forked child: own the command to the end of all it started, then tell how it ended. Never returns."""
+    run, work, environment, limit_secs = order
+    try:
+        end_with_parent(parent)
+        become_subreaper()
+        command = subprocess.Popen(
+            [b"bash", b"-c", run],
+            cwd=work,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        timed_out = _wait_limited(command, limit_secs)
+        end_everything(os.getpid(), 0)
+        os.write(end, json.dumps([command.returncode, timed_out]).encode())
+    except BaseException:  # noqa: BLE001
+        # The last line of a forked process: nothing may run on into the runner's own code (FACTS, trap 5).
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+def _wait_limited(command: "subprocess.Popen[bytes]", limit_secs: float | None) -> bool:
+    """Wait for a command's end; whether it had to be told to."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        command.wait(limit_secs)
+        return False
+    for number, patience_secs in ((signal.SIGTERM, KILL_AFTER_TERM_SECS), (signal.SIGKILL, None)):
+        os.killpg(command.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            command.wait(patience_secs)
+            break
+    return True
