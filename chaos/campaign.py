@@ -228,7 +228,8 @@ def _has_trial(scenario: Scenario, plan: tuple[Action, ...], recordings: Sequenc
 
 def _expected_parts(work: Work, recording: Recording) -> Mapping[str, Any]:
     """What every trial of a set must end in: where interrupted calls are issued again, what its clean run ended in."""
-    if not recording.parts or (work.scenario.on_interrupted != "reissue" and not work.trial_set.label):
+    may_differ = work.scenario.on_interrupted != "reissue" and not work.trial_set.label
+    if not recording.parts or may_differ or not work.trial_set.converges:
         return {}
     return {"final": recording.result.final, "parts": recording.parts}
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from chaos.area import open_area
 from chaos.campaign import Campaign, CampaignResult, Watcher, Work
 from chaos.enumeration import Enumeration, enumerate_trials
-from chaos.options import Request
 from chaos.needs import describe_missing
+from chaos.options import Request
 from chaos.pool import Pool
 from chaos.results import TrialResult, Verdict
 from chaos.rundir import Config, RunDirectory, describe_scenarios
@@ -68,7 +68,8 @@ def open_pool(start: StartZygote, jobs: int) -> Iterator[Pool]:
 
 
 def run_request(request: Request, run: RunDirectory, watcher: Watcher, start: StartZygote) -> CampaignResult:
-    """Run the campaign into `run`, but for scenarios whose programs are missing here. The verdict is returned, not written: the caller adds its summary."""
+    """Run the campaign into `run`, without scenarios whose programs are missing. The verdict is returned, not written: the caller adds
+    its summary."""
     with open_area() as area, open_pool(start, request.jobs) as pool:
         result = Campaign(pool, run, area, watcher).run(
             [one for one in request.scenarios if not describe_missing(one)], request.limits, request.seed

@@ -28,7 +28,19 @@ from chaos.processes import (
 )
 from chaos.results import Action, Alive, Fault, OracleVerdict, Verdict
 from chaos.scenario import Scenario
-from chaos.stage import DRIVER_SECS, LOOK_SECS, Ended, Reached, Stage, find_process, left_behind, read_roles, read_trace, trace_size
+from chaos.stage import (
+    DRIVER_SECS,
+    LOOK_SECS,
+    Ended,
+    Reached,
+    Stage,
+    find_process,
+    left_behind,
+    read_roles,
+    read_trace,
+    release,
+    trace_size,
+)
 from chaos.step import parse_step
 
 MOST_DRIVERS = 8
@@ -282,8 +294,7 @@ class Play:
         self._frozen[action.who or f"{parse_step(action.at).role}@{parse_step(action.at).epoch}"] = pid
         if reached is not None:
             # It is held by the signal alone from here on: woken, it goes on at once.
-            reached.connection.sendall(b"\0")
-            reached.connection.close()
+            release(reached)
         note = "it holds a lock here" if is_locked else "" if fired else "it ended instead of stopping"
         return Fault(action.at, "freeze", True, fired and not is_locked, pid, 0, alive, _is_half_written(action.at), note, action.who)
 
@@ -303,7 +314,7 @@ class Play:
     def _release(self, action: Action) -> Fault:
         steps = [step for step in self._stage.waiting if step.startswith(f"{action.who}:")]
         for step in steps:
-            _let_go(self._stage.deal_with(step))
+            self._stage.let_go(step)
         return Fault("", "release", True, bool(steps), note="" if steps else "it was not held at any step", who=action.who)
 
     def _look_after(self, who: str) -> None:
@@ -324,7 +335,8 @@ class Play:
         content = None if action.content is None else blake3(action.content.encode()).hexdigest()
         self.played.edits.append({"path": action.path, "content": content, "head": self._read_head()})
         if reached is not None:
-            _let_go(reached)
+            release(reached)
+            self._stage.open_wanted_gate()
         return Fault(action.at, "edit", True, True)
 
     # To the end
@@ -332,7 +344,7 @@ class Play:
     def _finish(self) -> None:
         """Release what is held, drive on until the session ends, give its helpers their time to end."""
         for step in list(self._stage.waiting):
-            _let_go(self._stage.deal_with(step))
+            self._stage.let_go(step)
         self._stage.armed.clear()
         for pid in self._frozen.values():
             if pid in self._stage.running().values():
@@ -379,11 +391,6 @@ class Play:
     def _last_words(self, epoch: int) -> str:
         lines = self._place.errors(epoch).read_text("utf-8", "replace").strip().splitlines()
         return lines[-1][:400] if lines else "(nothing on stderr)"
-
-
-def _let_go(reached: Reached) -> None:
-    reached.connection.sendall(b"\0")
-    reached.connection.close()
 
 
 def _is_half_written(step: str) -> bool:

@@ -59,6 +59,7 @@ class Stage:
         self.waiting: dict[str, Reached] = {}
         self.ends: list[Ended] = []
         self.newest = 0
+        self._gate_wanted_by = 0
 
     def __enter__(self) -> "Stage":
         return self
@@ -92,6 +93,17 @@ class Stage:
         self.armed.discard(step)
         return self.waiting.pop(step)
 
+    def let_go(self, step: str) -> None:
+        """Let the process that waits at a step go on, and a command that waits for the gate if nothing wants it alive any more."""
+        release(self.deal_with(step))
+        self.open_wanted_gate()
+
+    def open_wanted_gate(self) -> None:
+        """Open the gate if a driver waits for a command and no fault still to come in its epoch wants that alive."""
+        steps = [step for step in map(parse_step, self.armed) if step.epoch == self._gate_wanted_by]
+        if self._gate_wanted_by and not any(map(wants_live_command, steps)):
+            self.open_gate()
+
     def look(self, what: str, deadline: float, until: float | None = None) -> None:
         """Take note of what happened; waits for something, or until the moment `until`. TimeoutError after `deadline` names `what`."""
         with selectors.DefaultSelector() as selector:
@@ -124,8 +136,8 @@ class Stage:
             return
         connection.close()
         # While a fault still wants a live command, its gate stays shut.
-        if not any(wants_live_command(parse_step(armed)) for armed in self.armed):
-            self.open_gate()
+        self._gate_wanted_by = parse_step(step).epoch
+        self.open_wanted_gate()
 
     def _take_end(self, epoch: int) -> None:
         pid, descriptor = self._drivers.pop(epoch)
@@ -150,6 +162,12 @@ class Stage:
     def wait_ready(self) -> None:
         """Wait until the command says that it waits."""
         wait_until(self.is_ready, READY_SECS, f"the command to make {self._scenario.ready}")
+
+
+def release(reached: Reached) -> None:
+    """Let a process go on from its step."""
+    reached.connection.sendall(b"\0")
+    reached.connection.close()
 
 
 def wants_live_command(step: Step) -> bool:

@@ -10,7 +10,7 @@ from chaos.step import format_step, parse_step
 from eventlog.errors import MisuseError
 
 ROLES = ("driver", "spawner", "shim", "worker")
-_KEYS = ("before", "call", "until", "kill", "freeze", "label", "sample")
+_KEYS = ("before", "call", "until", "kill", "freeze", "label", "sample", "converges")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,7 @@ class TrialSet:
     """One set of trials: `before` is done in each of them; then there is one for each later step of the roles in `kill`, and in `freeze`.
 
     `call` limits the steps to those of one call, the N-th that the recorded driver begins (0: no limit), `until` to those up to a step.
+    `converges` tells that every trial ends in the state in which the clean run of the set ends.
     With a `label` it is a set of second kills: `before` crashes the session so that recovery takes this decision. `sample` is how many of
     the kills are tried, evenly spread; 0 means all.
     """
@@ -29,6 +30,7 @@ class TrialSet:
     sample: int = 0
     call: int = 0
     until: str = ""
+    converges: bool = True
 
 
 def parse_trial_sets(tables: Any, where: str) -> tuple[TrialSet, ...]:
@@ -55,7 +57,15 @@ def _parse(table: Any, where: str) -> TrialSet:
         sample=_number(table, "sample", "a number of trials, 0 for all", where),
         call=_number(table, "call", "the number of a call, from 1, or 0 for all", where),
         until=format_step(parse_step(until, f"{where}: until")) if until else "",
+        converges=_flag(table, "converges", where),
     )
+
+
+def _flag(table: Mapping[str, Any], key: str, where: str) -> bool:
+    value = table.get(key, True)
+    if not isinstance(value, bool):
+        raise MisuseError(f"{where}: {key} must be true or false, found {value!r}")
+    return value
 
 
 def _number(table: Mapping[str, Any], key: str, meaning: str, where: str) -> int:
@@ -88,4 +98,5 @@ def trial_set_to_json(one: TrialSet) -> dict[str, Any]:
         "sample": one.sample,
         "call": one.call,
         "until": one.until,
+        "converges": one.converges,
     }

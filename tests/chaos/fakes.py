@@ -49,7 +49,12 @@ def make_scenario(name: str = "small", **changes: Any) -> Scenario:
     return Scenario(**values | changes)
 
 
-ALL_PASS = tuple(OracleVerdict(name, Verdict.PASS) for name in sorted(required_oracles(make_scenario())))
+def all_pass(names: frozenset[str]) -> tuple[OracleVerdict, ...]:
+    """A pass of each of these oracles."""
+    return tuple(OracleVerdict(name, Verdict.PASS) for name in sorted(names))
+
+
+ALL_PASS = all_pass(required_oracles(make_scenario()))
 
 
 class FakeZygote:
@@ -63,18 +68,18 @@ class FakeZygote:
         self.lost = False
 
     def record(self, scenario: Scenario, prefix: Sequence[Action], directory: Path) -> Recording:
-        result = self._act(Trial(0, scenario.name, tuple(prefix), fault=""), "clean", directory)
+        result = self._act(Trial(0, scenario.name, tuple(prefix), fault=""), "clean", directory, required_oracles(scenario, prefix))
         epoch = 1 + max((parse_step(action.at).epoch for action in prefix if action.at), default=0)
         steps = tuple(step.replace("@1:", f"@{epoch}:") for step in self._steps)
         return Recording(scenario.name, steps, result, prefix=tuple(prefix), parts={"recorded": scenario.name})
 
     def run(self, scenario: Scenario, trial: Trial, directory: Path, converges_to: Mapping[str, Any]) -> TrialResult:
-        return self._act(trial, last_step(trial), directory)
+        return self._act(trial, last_step(trial), directory, required_oracles(scenario, trial.plan, converges=bool(converges_to)))
 
     def close(self) -> None:
         self.lost = True
 
-    def _act(self, trial: Trial, key: str, directory: Path) -> TrialResult:
+    def _act(self, trial: Trial, key: str, directory: Path, required: frozenset[str]) -> TrialResult:
         if self.lost:
             raise ZygoteLostError("zygote 0 is lost: it was closed")
         assert list(directory.iterdir()) == []
@@ -89,11 +94,23 @@ class FakeZygote:
                 oracle = OracleVerdict("workspace", Verdict.FAIL, "differs", "a\nb", "11", "22", "session 3 call_settled")
                 return make_result(trial, Verdict.FAIL, oracles=(oracle,))
             case "unfired":
-                return make_result(trial, Verdict.PASS, fired=False)
+                return make_result(trial, Verdict.PASS, fired=False, oracles=all_pass(required))
             case "unjudged":
                 return make_result(trial, Verdict.PASS, oracles=())
             case _:
-                return make_result(trial, Verdict.PASS)
+                return make_result(trial, Verdict.PASS, oracles=all_pass(required))
+
+
+class BlindObserver:
+    """An observer that sees an empty workspace and an empty log."""
+
+    pid = 0
+
+    def list_tree(self, tree: Path) -> dict[str, Any]:
+        return {}
+
+    def read_head(self, log: Path, scratch: Path, stream: str) -> int:
+        return 0
 
 
 def last_step(trial: Trial) -> str:
@@ -116,7 +133,7 @@ def make_result(
         Fault(action.at, action.do, True, fired, 7, signals.get(action.do, 0), alive, who=action.who) for action in trial.plan
     )
     values: dict[str, Any] = {"drivers": ((1, -9), (2, 0)), "labels": {"adopt": 1}, "restored": 0, "displaced": 0, "seconds": 0.01}
-    values["decisions"] = ("settled",)
+    values |= {"decisions": ("settled",), "final": "f"}
     return TrialResult(trial, verdict, "as told", faults, oracles, **values | more)
 
 

@@ -108,6 +108,51 @@ def test_nothing_is_frozen_where_a_lock_is_held_or_the_session_has_ended() -> No
     assert reasons(made) == {}
 
 
+CALLS = (
+    "driver@1:floor.raised:1",
+    "driver@1:intent.commit.before:1",
+    "shim.1@1:start:1",
+    "driver@1:intent.commit.before:2",
+    "shim.2@1:start:1",
+    "driver@1:finish.syncfs.before:1",
+    "driver@1:finish.commit.before:1",
+)
+
+
+@pytest.mark.parametrize(
+    ("limits", "chosen"),
+    [
+        ({"call": 1}, CALLS[1:3]),
+        ({"call": 2}, CALLS[3:5]),
+        ({"call": 3}, ()),
+        ({"until": CALLS[2]}, CALLS[:3]),
+        ({"call": 1, "until": CALLS[1]}, CALLS[1:2]),
+        ({"call": 2, "until": CALLS[6]}, CALLS[3:5]),
+        ({"until": "driver@1:nowhere:1"}, CALLS),
+    ],
+)
+def test_a_set_may_be_limited_to_a_call_and_up_to_a_step(limits: dict[str, object], chosen: tuple[str, ...]) -> None:
+    made = enumerate_set(CALLS, freeze=("driver", "shim"), **limits)
+    assert steps_of(made, "kill") == steps_of(made, "freeze") == list(chosen)
+    left = dict.fromkeys((step for step in CALLS if step not in chosen), "not in this scenario")
+    assert reasons(made) == {one.step: one.reason for one in made.not_frozen} == left
+
+
+def test_calls_are_counted_in_the_epoch_that_is_recorded() -> None:
+    passed = tuple(step.replace("@1:", "@2:") for step in CALLS)
+    made = enumerate_trials(record(*passed, prefix=PREFIX), make_scenario(), TrialSet(PREFIX, call=1))
+    assert [trial.plan[1].at for trial in made.trials] == list(passed[1:3])
+
+
+def test_second_kills_end_with_the_recovery() -> None:
+    passed = ("driver@2:decided:1", "driver@2:recovered:1", "driver@2:intent.commit.before:1")
+    after = {passed[2]: "not in this scenario"}
+    made = enumerate_trials(record(*passed, prefix=PREFIX), make_scenario(), TrialSet(PREFIX, label="settled"))
+    assert ([trial.plan[1].at for trial in made.trials], reasons(made)) == (list(passed[:2]), after)
+    plain = enumerate_trials(record(*passed, prefix=PREFIX), make_scenario(), TrialSet(PREFIX))
+    assert ([trial.plan[1].at for trial in plain.trials], reasons(plain)) == (list(passed), {})
+
+
 def test_a_set_with_a_sample_kills_evenly_with_both_ends() -> None:
     passed = [f"driver@1:decided:{number}" for number in range(1, 8)]
     made = enumerate_set(passed, sample=3)

@@ -45,7 +45,7 @@ def runs(request: pytest.FixtureRequest, zygote: ProcessZygote, tmp_path_factory
 
 def run_once(zygote: ProcessZygote, scenario: Scenario, plan: tuple[Action, ...], directory: Path) -> Run:
     """Run a trial, which must pass, and read its log."""
-    result = zygote.run(scenario, Trial(1, scenario.name, plan), directory, ())
+    result = zygote.run(scenario, Trial(1, scenario.name, plan), directory, {})
     assert result.verdict is Verdict.PASS, result.reason
     scratch = directory / "read"
     scratch.mkdir()

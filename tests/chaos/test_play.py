@@ -54,6 +54,16 @@ def test_what_is_still_held_at_the_end_of_the_plan_is_released(run: Run) -> None
     assert result.drivers == ((1, 0),)
 
 
+def test_a_command_that_nobody_wants_alive_any_more_finds_its_gate_open(run: Run) -> None:
+    passed(result := run("wait shim.1@1:running:1; release shim.1@1", LIVING))
+    assert result.drivers == ((1, 0),)
+
+
+def test_a_process_that_a_takeover_killed_where_it_was_held_is_let_go_no_more(run: Run) -> None:
+    passed(result := run("wait shim.1@1:ended:1; start; end driver@2; end driver@1"))
+    assert sorted(result.drivers) == [(1, 75), (2, 0)]
+
+
 def test_a_shim_is_killed_while_its_command_runs(run: Run) -> None:
     plan = "wait shim.1@1:running:1; wait driver@1:command.wait:1; release shim.1@1; kill who shim.1@1; release driver@1"
     faults = passed(result := run(plan, LIVING))

@@ -17,7 +17,7 @@ from chaos.scenario import Scenario, SeedEntry
 from chaos.stage import Ended, read_steps
 from chaos.zygote_client import ProcessZygote
 from recovery.workspace.observe import ROOT_IDENTITY_XATTR
-from tests.chaos.fakes import make_scenario
+from tests.chaos.fakes import BlindObserver, make_scenario
 from tests.chaos.real import LIVING, TWO_CALLS, open_zygote, play
 
 BOUNDARY = "kill driver@1:intent.commit.before:2"
@@ -131,6 +131,9 @@ class FakePlay:
         self.played_plans.append(self._plan)
         self.played.faults += [Fault(action.at, action.do, True, True, pid=7) for action in self._plan]
         self.played.ends += [Ended(number, -9) for number in range(1, len(self._plan) + 1)]
+        self.played.edits.append({"path": "a", "content": None, "head": 3})
+        (self._place.outside / "gate").touch()
+        (self._place.outside / "ready").touch()
         if self.has_identity:
             os.setxattr(self._place.work, ROOT_IDENTITY_XATTR, b"00" * 16)
         self._place.trace.write_text("of another run")
@@ -157,7 +160,7 @@ def fake_play(monkeypatch: pytest.MonkeyPatch) -> type[FakePlay]:
 
 @pytest.fixture
 def states() -> SavedStates:
-    return SavedStates(lambda tree: {}, lambda: 0)
+    return SavedStates(BlindObserver())
 
 
 @pytest.fixture
@@ -167,7 +170,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "trial"
 
 
-SEEDED = make_scenario(seed=(SeedEntry(b"seed", "file", b"x"),))
+SEEDED = make_scenario(seed=(SeedEntry(b"seed", "file", b"x"),), ready="ready", gate="gate")
 
 
 def test_a_state_is_made_once_and_copied_with_all_that_is_in_it(fake_play: type[FakePlay], states: SavedStates, directory: Path) -> None:
@@ -175,6 +178,7 @@ def test_a_state_is_made_once_and_copied_with_all_that_is_in_it(fake_play: type[
         state = states.set_stage(SEEDED, (KILL,), directory)
         assert state.faults == (Fault(KILL.at, "kill", True, True, pid=7),)
         assert state.ends == (Ended(1, -9),)
+        assert state.edits == ({"path": "a", "content": None, "head": 3},)
         work = directory / "work"
         assert (work / "count").read_text() == "1", f"time {number}"
         assert (work / "seed").read_text() == "x"
@@ -184,6 +188,8 @@ def test_a_state_is_made_once_and_copied_with_all_that_is_in_it(fake_play: type[
         assert stat.S_IMODE((directory / "closed").stat().st_mode) == 0o500
         assert os.getxattr(work, ROOT_IDENTITY_XATTR) == b"00" * 16
         assert not (directory / "trace").exists() and not (directory / "steps").exists()
+        # A command that is still to come says for itself that it is ready, and waits for the gate.
+        assert [path.name for path in (directory / "outside").iterdir()] == ["pipe"]
         (work / "count").write_text("changed by a trial")
         module._empty(directory)
     assert fake_play.played_plans == [(KILL,)]
@@ -196,7 +202,7 @@ def test_each_scenario_beginning_and_directory_has_a_state_of_its_own(
     asked = [
         (SEEDED, (KILL,), directory),
         (SEEDED, (KILL, AGAIN), directory),
-        (make_scenario("another"), (KILL,), directory),
+        (make_scenario("another", ready="ready", gate="gate"), (KILL,), directory),
         (SEEDED, (KILL,), tmp_path / "other"),
     ]
     found = []

@@ -139,7 +139,8 @@ def test_a_library_that_is_not_whole_is_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [*KEYS, *(f"`{scenario.name}`" for scenario in load_mode("ci"))])
 def test_every_key_and_every_scenario_stands_in_the_readme(name: str) -> None:
     text = (SCENARIOS / "README.md").read_text("utf-8")
-    assert f"\n| {name}" in text if name.startswith("`") else f"`{name}" in text or f"[[{name}]]" in text
+    first_cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| ")]
+    assert any(name in cell for cell in first_cells) if name.startswith("`") else f"`{name}" in text or f"[[{name}]]" in text
 
 
 def test_the_keys_that_make_a_scenario_cheap_are_read(tmp_path: Path) -> None:
