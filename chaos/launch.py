@@ -13,12 +13,14 @@ from chaos.options import Request
 from chaos.plan import Enumeration, enumerate_trials
 from chaos.pool import Pool
 from chaos.results import TrialResult, Verdict
-from chaos.rundir import Config, RunDirectory, describe_scenarios
+from chaos.rundir import Config, KnownLabel, RunDirectory, describe_scenarios
 from chaos.scenario import Scenario
 from chaos.zygote_client import ProcessZygote, Zygote, zygote_command
 from eventlog.errors import MisuseError
+from recovery.labels import NOT_ACTED_ON, Label
 
 StartZygote = Callable[[int], Zygote]
+Review = Callable[[CampaignResult], CampaignResult]
 
 
 class Silent:
@@ -46,6 +48,7 @@ def make_config(request: Request, command: str, program: str, scenario_argument:
         engine=str(request.engine or ""),
         project=_project_version(),
         python=platform.python_version(),
+        labels=tuple(KnownLabel(label.value, label not in NOT_ACTED_ON) for label in Label),
     )
 
 
@@ -65,10 +68,14 @@ def open_pool(start: StartZygote, jobs: int) -> Iterator[Pool]:
         pool.close()
 
 
-def run_request(request: Request, run: RunDirectory, watcher: Watcher, start: StartZygote) -> CampaignResult:
-    """Run the campaign into `run`. The verdict is returned, not written: the caller adds its summary."""
+def run_request(request: Request, run: RunDirectory, watcher: Watcher, start: StartZygote, review: Review | None = None) -> CampaignResult:
+    """Run the campaign into `run`. The verdict is returned, not written: the caller adds its summary.
+
+    `review` may lower the verdict once every trial stands in the run directory.
+    """
     with open_area() as area, open_pool(start, request.jobs) as pool:
         result = Campaign(pool, run, area, watcher).run(request.scenarios, request.limits, request.seed)
+    result = review(result) if review else result
     run.history.note("campaign ended", verdict=result.verdict)
     return result
 

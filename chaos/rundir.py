@@ -28,9 +28,16 @@ from eventlog.errors import MisuseError
 KEPT = 20
 
 
+class KnownLabel(msgspec.Struct, frozen=True):
+    """A decision label of recovery; `acted_on` is false where it ends with a person in this version."""
+
+    label: str
+    acted_on: bool
+
+
 class Config(msgspec.Struct, frozen=True):
     """What was asked for. `command` repeats the run; `program` is its first words; `arguments` is what `--scenario` takes for each
-    scenario by name; times are Unix milliseconds."""
+    scenario by name; `labels` are all decision labels that there are; times are Unix milliseconds."""
 
     seed: int
     mode: str
@@ -43,6 +50,7 @@ class Config(msgspec.Struct, frozen=True):
     engine: str = ""
     project: str = ""
     python: str = ""
+    labels: tuple[KnownLabel, ...] = ()
     format: int = RUN_FORMAT
 
 

@@ -14,6 +14,13 @@ class LoadError(Exception):
     """It is no run directory, or not one that this version reads. One sentence for a person."""
 
 
+class KnownLabel(msgspec.Struct, frozen=True):
+    """A decision label that there is. `acted_on` is false where it ends with a person in the version that ran."""
+
+    label: str
+    acted_on: bool = True
+
+
 class RunConfig(msgspec.Struct, frozen=True):
     """What of `config.json` reports use."""
 
@@ -24,6 +31,7 @@ class RunConfig(msgspec.Struct, frozen=True):
     program: str = "chaos"
     arguments: dict[str, str] = {}
     engine: str = ""
+    labels: tuple[KnownLabel, ...] = ()
 
 
 class UnreachableStep(msgspec.Struct, frozen=True):
