@@ -1,30 +1,36 @@
 """The command `chaos`: the composition root, and the one place of this package that knows reports."""
 
+import dataclasses
 import os
 import secrets
 import shutil
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
 from rich.console import Console
 
 from chaos import console
+from chaos.campaign import CampaignResult
 from chaos.launch import make_config, run_request, start_processes
 from chaos.listing import list_app
-from chaos.options import Options, Request, check_options, write_command
+from chaos.options import Options, Request, check_junit, check_options, write_command
 from chaos.planted.command import planted
 from chaos.progress import make_progress
 from chaos.replay import replay
-from chaos.results import RUN_FORMAT, Verdict
+from chaos.results import Verdict, merge_verdicts
 from chaos.rundir import RunDirectory
 from eventlog.errors import MisuseError
 from reports.aggregate import group_troubles, summarise
+from reports.coverage import find_gaps
+from reports.document import encode_document, make_document
+from reports.junit import render_junit
 from reports.load import LoadError, Run, load_run
 from reports.text import render_report
 
@@ -55,10 +61,12 @@ def campaign(
     engine: Annotated[str, typer.Option(metavar="DIR", help="run the engine copy in DIR instead of the installed one")] = "",
     out: Annotated[str, typer.Option(metavar="DIR", help="the run directory; chaos-runs/TIME-SEED when absent")] = "",
     stop_after: Annotated[int | None, typer.Option(metavar="N", help="stop after N failed trials")] = None,
-    json: Annotated[str, typer.Option(metavar="F", help="also write the verdict and the counts to F as JSON")] = "",
+    json: Annotated[str, typer.Option(metavar="F", help="also write everything the report says to F as JSON")] = "",
+    junit: Annotated[str, typer.Option(metavar="F", help="also write each trial to F as a test case of JUnit XML")] = "",
+    require_coverage: Annotated[bool, typer.Option("--require-coverage", help="unknown unless each label acted on was decided")] = False,
 ) -> int:
     """Run a campaign: one clean run per scenario, then one trial per step, each judged by the oracle."""
-    options = Options(mode, seed, runs, budget, jobs, scenario, step, fault, plan, engine, out, stop_after, json)
+    options = Options(mode, seed, runs, budget, jobs, scenario, step, fault, plan, engine, out, stop_after, json, junit, require_coverage)
     if context.invoked_subcommand is not None:
         if options != Options():
             raise MisuseError(f"options before {context.invoked_subcommand!r} belong to a campaign; put its own after it")
@@ -73,16 +81,17 @@ def campaign(
 @app.command("report")
 def report(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="a run directory")],
-    json: Annotated[str, typer.Option(metavar="F", help="also write the verdict and the counts to F as JSON; - prints only that")] = "",
+    json: Annotated[str, typer.Option(metavar="F", help="also write everything it says to F as JSON; - prints only that")] = "",
+    junit: Annotated[str, typer.Option(metavar="F", help="also write each trial to F as a test case of JUnit XML")] = "",
 ) -> int:
     """Show what a run directory holds; ends with the exit code of its verdict."""
     run = _load(Path(directory))
-    document = _document(run)
+    check_junit(junit, json)
+    document = make_document(run)
     if json != "-":
-        _print(f"{run.path}: {run.config.command}", *render_report(run, summarise(run), group_troubles(run.results)))
-    if json:
-        console.write_json(_encode(document), json)
-    return console.exit_code_of(Verdict(document["verdict"]))
+        _print(f"{run.path}: {run.config.command}", *render_report(run, document.summary, group_troubles(run.results)))
+    _write_reports(run, json, junit)
+    return console.exit_code_of(document.verdict)
 
 
 def _run_campaign(request: Request, options: Options) -> int:
@@ -90,32 +99,35 @@ def _run_campaign(request: Request, options: Options) -> int:
     command = write_command(program, options, request.seed)
     config = make_config(request, command, program, options.scenario)
     with RunDirectory(request.out, config, time.monotonic) as directory, console.keep_traceback(directory.path):
+        review = partial(_require_coverage, directory.path) if request.require_coverage else None
         repeat = f"seed {request.seed}, repeat with: {command}"
         _print(repeat, f"run directory {directory.path}, {request.jobs} jobs")
         try:
             with make_progress(Console(file=sys.stdout)) as watcher:
-                result = run_request(request, directory, watcher, start_processes(directory, request.engine))
-            run = msgspec.structs.replace(_load(directory.path), judgement=None)
-            summary = summarise(run)
+                result = run_request(request, directory, watcher, start_processes(directory, request.engine), review)
+            summary = summarise(_load(directory.path))
             directory.finish(result.verdict, result.reasons, msgspec.to_builtins(summary))
             run = _load(directory.path)
             _print(*render_report(run, summary, group_troubles(run.results)), f"{result.verdict.upper()}")
-            if request.json is not None:
-                console.write_json(_encode(_document(run)), str(request.json))
+            _write_reports(run, str(request.json or ""), str(request.junit or ""))
         finally:
             _print(repeat)
     return console.exit_code_of(result.verdict)
 
 
-def _document(run: Run) -> dict[str, Any]:
-    """The JSON of a campaign and of `report`: the fields of `verdict.json`."""
-    verdict = run.judgement.verdict if run.judgement else Verdict.UNKNOWN
-    reasons = list(run.judgement.reasons) if run.judgement else ["this run was cut short"]
-    return {"format": RUN_FORMAT, "verdict": verdict, "reasons": reasons, "summary": msgspec.to_builtins(summarise(run))}
+def _require_coverage(directory: Path, result: CampaignResult) -> CampaignResult:
+    """The result, less than a pass when a label that this version acts on was decided in no trial."""
+    gaps = find_gaps(_load(directory))
+    verdict = merge_verdicts([result.verdict, *(Verdict.UNKNOWN for _ in gaps)])
+    return dataclasses.replace(result, verdict=verdict, reasons=(*result.reasons, *gaps))
 
 
-def _encode(document: dict[str, Any]) -> str:
-    return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
+def _write_reports(run: Run, json: str, junit: str) -> None:
+    """What --json and --junit asked for; "" asks for nothing."""
+    if json:
+        console.write_json(encode_document(make_document(run)), json)
+    if junit:
+        console.write_file("--junit", render_junit(run), junit)
 
 
 def _load(directory: Path) -> Run:

@@ -57,11 +57,39 @@ def write_json(text: str, target: str) -> None:
     """Write what --json asked for: to standard output for `-`, else to a file; MisuseError when that cannot be written."""
     if target == "-":
         sys.stdout.write(text)
-        return
+    else:
+        write_file("--json", text, target)
+
+
+def write_file(option: str, text: str, target: str) -> None:
+    """Write what an option asked for to a file; MisuseError when it cannot be written."""
     try:
         Path(target).write_text(text, "utf-8")
     except OSError as error:
-        raise MisuseError(f"--json {target}: cannot be written: {error.strerror}; name a file in a directory that exists") from error
+        raise _cannot_write(option, target, error) from error
+
+
+def check_target(option: str, text: str) -> Path:
+    """The file that an option names, found to be writable now, and left as it is; MisuseError when it is none.
+
+    Asking beforehand is no promise, but a campaign is too long to learn at its end that a name was mistyped.
+    """
+    file = Path(text)
+    try:
+        if file.is_dir() or not file.parent.is_dir():
+            raise MisuseError(f"{option} {text}: must be a file in a directory that exists")
+        if not file.exists():
+            file.open("xb").close()
+            file.unlink()
+        elif file.is_file():
+            file.open("ab").close()
+    except OSError as error:
+        raise _cannot_write(option, text, error) from error
+    return file
+
+
+def _cannot_write(option: str, target: str, error: OSError) -> MisuseError:
+    return MisuseError(f"{option} {target}: cannot be written: {error.strerror}; name a file in a directory that exists")
 
 
 @contextlib.contextmanager

@@ -55,7 +55,8 @@ def enumerate_trials(recording: Recording, scenario: Scenario, trial_set: TrialS
     unprovable = _find_unprovable(steps) if recording.kill_mark == "environment" else frozenset()
     killed, unreachable = _choose_killed(steps, trial_set, unprovable)
     frozen, not_frozen = _choose_frozen(steps, trial_set, unprovable)
-    plans = [((*recording.prefix, Action(step, "kill")), "fork", "again" if trial_set.label else "kill") for step in killed]
+    fault = "again" if trial_set.label else "edit" if any(action.do == "edit" for action in recording.prefix) else "kill"
+    plans = [((*recording.prefix, Action(step, "kill")), "fork", fault) for step in killed]
     plans += [(_freeze_plan(recording.prefix, step), "fork", "freeze") for step in frozen]
     plans += [((Action(EXEC_STEP, "kill"),), "exec", "exec")] if EXEC_STEP in killed and not recording.prefix else []
     trials = tuple(

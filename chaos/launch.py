@@ -14,12 +14,21 @@ from chaos.needs import describe_missing
 from chaos.options import Request
 from chaos.pool import Pool
 from chaos.results import TrialResult, Verdict
-from chaos.rundir import Config, RunDirectory, describe_scenarios
+from chaos.rundir import Config, KnownLabel, RunDirectory, describe_scenarios
 from chaos.scenario import Scenario
 from chaos.zygote_client import ProcessZygote, Zygote, zygote_command
 from eventlog.errors import MisuseError
+from recovery.labels import NOT_ACTED_ON, Label
 
 StartZygote = Callable[[int], Zygote]
+Review = Callable[[CampaignResult], CampaignResult]
+
+
+UNREACHABLE_LABELS = {
+    Label.RESTORE_UNSYNCED_HEAD: "needs another boot",
+    Label.INTERRUPT_RESTORED: "a restore that interrupts settles its call in the same commit",
+}
+"""Decisions to which neither a kill, a freeze nor an edit leads, with the reason."""
 
 
 class Silent:
@@ -48,6 +57,7 @@ def make_config(request: Request, command: str, program: str, scenario_argument:
         project=_project_version(),
         unavailable={one.name: why for one in request.scenarios if (why := describe_missing(one))},
         python=platform.python_version(),
+        labels=tuple(KnownLabel(label.value, label not in NOT_ACTED_ON, UNREACHABLE_LABELS.get(label, "")) for label in Label),
     )
 
 
@@ -67,13 +77,16 @@ def open_pool(start: StartZygote, jobs: int) -> Iterator[Pool]:
         pool.close()
 
 
-def run_request(request: Request, run: RunDirectory, watcher: Watcher, start: StartZygote) -> CampaignResult:
+def run_request(request: Request, run: RunDirectory, watcher: Watcher, start: StartZygote, review: Review | None = None) -> CampaignResult:
     """Run the campaign into `run`, without scenarios whose programs are missing. The verdict is returned, not written: the caller adds
-    its summary."""
+    its summary.
+
+    `review` may lower the verdict once every trial stands in the run directory.
+    """
+    scenarios = [one for one in request.scenarios if not describe_missing(one)]
     with open_area() as area, open_pool(start, request.jobs) as pool:
-        result = Campaign(pool, run, area, watcher).run(
-            [one for one in request.scenarios if not describe_missing(one)], request.limits, request.seed
-        )
+        result = Campaign(pool, run, area, watcher).run(scenarios, request.limits, request.seed)
+    result = review(result) if review else result
     run.history.note("campaign ended", verdict=result.verdict)
     return result
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from chaos.actions import parse_plan
 from chaos.campaign import Limits
 from chaos.catalogue import check_mode, choose
+from chaos.console import check_target
 from chaos.plan import FAULTS
 from chaos.results import Action
 from chaos.scenario import Scenario
@@ -36,6 +37,8 @@ class Options:
     out: str = ""
     stop_after: int | None = None
     json: str = ""
+    junit: str = ""
+    require_coverage: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ class Request:
     engine: Path | None
     out: Path
     json: Path | None
+    junit: Path | None = None
+    require_coverage: bool = False
 
 
 def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
@@ -76,6 +81,8 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
         engine=check_engine(options.engine),
         out=Path(options.out) if options.out else out,
         json=_check_json(options.json),
+        junit=check_junit(options.junit, options.json),
+        require_coverage=options.require_coverage,
     )
 
 
@@ -98,8 +105,20 @@ def check_engine(text: str) -> Path | None:
     return engine
 
 
+def check_junit(text: str, json: str) -> Path | None:
+    """The file for --junit beside the one for --json; None when none was asked for."""
+    if not text:
+        return None
+    if text == "-":
+        raise MisuseError("--junit -: name a file; standard output has the report for people")
+    if json and Path(text).absolute() == Path(json).absolute():
+        raise MisuseError(f"--junit {text}: is the file of --json too; give them different files")
+    return check_target("--junit", text)
+
+
 def write_command(program: str, options: Options, seed: int) -> str:
-    """The exact command that repeats a campaign. Where its files go (--out, --json) and how many work (--jobs) is not part of what runs."""
+    """The exact command that repeats a campaign. Where its files go (--out, --json, --junit) and how many work
+    (--jobs) is not part of what runs."""
     given: Sequence[tuple[str, object]] = (
         ("--mode", options.mode),
         ("--runs", options.runs),
@@ -113,7 +132,8 @@ def write_command(program: str, options: Options, seed: int) -> str:
         ("--seed", seed),
     )
     words = [word for name, value in given if value not in (None, "") for word in (name, str(value))]
-    return shlex.join([*shlex.split(program), *words])
+    flags = ["--require-coverage"] if options.require_coverage else []
+    return shlex.join([*shlex.split(program), *words, *flags])
 
 
 def _check_plan(options: Options) -> tuple[Action, ...]:
@@ -138,7 +158,4 @@ def _check_json(text: str) -> Path | None:
         return None
     if text == "-":
         raise MisuseError("--json -: a campaign prints its progress; name a file, or use chaos report DIR --json - afterwards")
-    file = Path(text)
-    if file.is_dir() or not file.parent.is_dir():
-        raise MisuseError(f"--json {text}: must be a file in a directory that exists")
-    return file
+    return check_target("--json", text)

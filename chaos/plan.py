@@ -13,6 +13,7 @@ FAULTS = {
     "kill": "SIGKILL at the step, from outside, in a driver forked from the zygote; the wait status must show signal 9",
     "exec": "the same kill in a driver started as the real command: `recovery run` in a process of its own",
     "freeze": "SIGSTOP at the step while a successor runs to its end; then the process is woken, if it still lives: a driver must exit 75",
+    "edit": "a kill after somebody else edited the workspace: between calls, during one, after a crash; nothing of it may be lost",
     "again": "a second kill, inside the recovery from a first one; all placements must converge to one final state",
 }
 UNREACHABLE_REASONS = ("lock held", "not in this scenario", "process already gone by then", "platform", "not yet")

@@ -31,9 +31,18 @@ from eventlog.errors import MisuseError
 KEPT = 20
 
 
+class KnownLabel(msgspec.Struct, frozen=True):
+    """A decision label of recovery; `acted_on` is false where it ends with a person in this version, `unreachable` says why no fault of a
+    campaign leads to it."""
+
+    label: str
+    acted_on: bool
+    unreachable: str = ""
+
+
 class Config(msgspec.Struct, frozen=True):
     """What was asked for. `command` repeats the run; `program` is its first words; `arguments` is what `--scenario` takes for each
-    scenario by name; times are Unix milliseconds."""
+    scenario by name; `labels` are all decision labels that there are; times are Unix milliseconds."""
 
     seed: int
     mode: str
@@ -47,6 +56,7 @@ class Config(msgspec.Struct, frozen=True):
     project: str = ""
     python: str = ""
     unavailable: dict[str, str] = {}
+    labels: tuple[KnownLabel, ...] = ()
     format: int = RUN_FORMAT
 
 
@@ -87,6 +97,7 @@ class RunDirectory:
             "steps": enumeration.steps,
             "unreachable": [{"step": one.step, "reason": one.reason} for one in enumeration.unreachable],
             "trials": len(enumeration.trials),
+            "first": min((trial.number for trial in enumeration.trials), default=1),
             "kill_mark": enumeration.kill_mark,
             "before": format_plan(enumeration.prefix),
             "frozen": enumeration.frozen,

@@ -6,9 +6,15 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from chaos.results import OracleVerdict, TrialResult, Verdict
+from reports.coverage import has_all_fired, has_live_command
 from reports.load import Run, ScenarioSteps
 
-COMMAND_ROLE = "command"
+FAULTS = ("kill", "exec", "freeze", "again", "edit", "syscall")
+"""Counted by name also when there was none, so that zeros are seen."""
+
+
+STALE = 75
+"""The exit code of a driver that a newer one has superseded."""
 
 
 class Summary(msgspec.Struct, frozen=True, rename={"passed": "pass"}):
@@ -28,12 +34,34 @@ class Summary(msgspec.Struct, frozen=True, rename={"passed": "pass"}):
     quarantined: int
     exec: int
     superseded: int
+    freezes: int
+    again: int
+    syscall: int
+    edits: int
     seconds: float
     rate: float
     labels: dict[str, int]
     faults: dict[str, int]
     reasons: dict[str, int]
     unkilled: tuple[str, ...]
+
+
+class ScenarioCounts(msgspec.Struct, frozen=True):
+    """One scenario: its trials with the clean run, the SIGKILLs and freezes that fired in them, the sum of their seconds."""
+
+    scenario: str
+    trials: int
+    kills: int
+    freezes: int
+    seconds: float
+
+
+class OracleCounts(msgspec.Struct, frozen=True, rename={"passed": "pass"}):
+    """How often one oracle said what."""
+
+    passed: int
+    unknown: int
+    fail: int
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -50,33 +78,64 @@ def summarise(run: Run) -> Summary:
     """The counts of one run."""
     results = run.results
     verdicts = Counter(result.verdict for result in results)
-    faults = Counter(fault.do for result in results for fault in result.faults if fault.fired)
     labels: Counter[str] = Counter()
     for result in results:
         labels.update(result.labels)
-    killed = {one.scenario: _find_killed(one, results) for one in run.scenarios}
+    faults = Counter(result.trial.fault for result in results if has_all_fired(result))
+    killed = [_find_killed(one, results) for one in run.scenarios]
     return Summary(
         runs=len(results),
         passed=verdicts[Verdict.PASS],
         unknown=verdicts[Verdict.UNKNOWN],
         fail=verdicts[Verdict.FAIL],
-        kills=faults["kill"],
+        kills=_count_fired(results, "kill"),
         steps=sum(len(one.steps) for one in run.scenarios),
-        killed=sum(map(len, killed.values())),
+        killed=sum(map(len, killed)),
         unreachable=sum(len(one.unreachable) for one in run.scenarios),
-        live=_count(_has_live_command(result) for result in results),
+        live=_count(has_live_command(result) for result in results),
         half_written=_count(any(fault.fired and fault.half_written for fault in result.faults) for result in results),
         restored=_count(result.restored > 0 for result in results),
         quarantined=_count(result.displaced > 0 for result in results),
-        exec=_count(result.trial.entry == "exec" and _has_fired(result, "kill") for result in results),
-        superseded=_count(_has_fired(result, "supersede") for result in results),
+        exec=_count(result.trial.entry == "exec" and _count_fired([result], "kill") > 0 for result in results),
+        superseded=_count(any(code == STALE for _, code in result.drivers) for result in results),
+        freezes=_count_fired(results, "freeze"),
+        again=_count(result.trial.fault == "again" and _count_fired([result], "kill") > 1 for result in results),
+        syscall=_count(result.trial.entry == "syscall" and _count_fired([result], "kill") > 0 for result in results),
+        edits=_count_fired(results, "edit"),
         seconds=round(run.seconds, 2),
         rate=round(len(results) / run.seconds, 1) if run.seconds else 0.0,
         labels=dict(sorted(labels.items())),
-        faults={"kill": faults["kill"], "supersede": faults["supersede"]} | dict(sorted(faults.items())),
+        faults=dict.fromkeys(FAULTS, 0) | dict(sorted(faults.items())),
         reasons=dict(sorted(Counter(step.reason for one in run.scenarios for step in one.unreachable).items())),
-        unkilled=tuple(name for one in run.scenarios for name in _find_unkilled(one, killed[one.scenario])),
+        unkilled=tuple(name for one, mine in zip(run.scenarios, killed, strict=True) for name in _find_unkilled(one, mine)),
     )
+
+
+def count_scenarios(run: Run) -> tuple[ScenarioCounts, ...]:
+    """The counts by scenario, those of which nothing ran too; in the order of the configuration."""
+    names = dict.fromkeys([*run.config.arguments, *sorted(result.trial.scenario for result in run.results)])
+    mine: dict[str, list[TrialResult]] = {name: [] for name in names}
+    for result in run.results:
+        mine[result.trial.scenario].append(result)
+    return tuple(
+        ScenarioCounts(
+            scenario=name,
+            trials=len(results),
+            kills=_count_fired(results, "kill"),
+            freezes=_count_fired(results, "freeze"),
+            seconds=round(sum((result.seconds for result in results), 0.0), 2),
+        )
+        for name, results in mine.items()
+    )
+
+
+def count_oracles(run: Run) -> dict[str, OracleCounts]:
+    """What each oracle said, by its name."""
+    said = Counter((one.oracle, one.verdict) for result in run.results for one in result.oracles)
+    return {
+        name: OracleCounts(said[name, Verdict.PASS], said[name, Verdict.UNKNOWN], said[name, Verdict.FAIL])
+        for name in sorted({name for name, _ in said})
+    }
 
 
 def group_troubles(results: Sequence[TrialResult]) -> list[Group]:
@@ -99,7 +158,8 @@ def find_judge(result: TrialResult) -> OracleVerdict | None:
 
 
 def _find_killed(one: ScenarioSteps, results: Sequence[TrialResult]) -> set[str]:
-    mine = (result for result in results if result.trial.scenario == one.scenario)
+    numbers = range(one.first, one.first + one.trials)
+    mine = (result for result in results if result.trial.scenario == one.scenario and result.trial.number in numbers)
     return {fault.at for result in mine for fault in result.faults if fault.fired and fault.do == "kill"}.intersection(one.steps)
 
 
@@ -108,12 +168,8 @@ def _find_unkilled(one: ScenarioSteps, killed: set[str]) -> list[str]:
     return [f"{one.scenario} {step}" for step in one.steps if step not in known]
 
 
-def _has_live_command(result: TrialResult) -> bool:
-    return any(alive.role == COMMAND_ROLE for fault in result.faults if fault.fired for alive in fault.alive)
-
-
-def _has_fired(result: TrialResult, do: str) -> bool:
-    return any(fault.fired and fault.do == do for fault in result.faults)
+def _count_fired(results: Iterable[TrialResult], do: str) -> int:
+    return sum(fault.fired and fault.do == do for result in results for fault in result.faults)
 
 
 def _count(facts: Iterable[bool]) -> int:

@@ -14,6 +14,15 @@ class LoadError(Exception):
     """It is no run directory, or not one that this version reads. One sentence for a person."""
 
 
+class KnownLabel(msgspec.Struct, frozen=True):
+    """A decision label that there is. `acted_on` is false where it ends with a person in the version that ran; `unreachable` says why no
+    fault of a campaign leads to it, "" where one may."""
+
+    label: str
+    acted_on: bool = True
+    unreachable: str = ""
+
+
 class RunConfig(msgspec.Struct, frozen=True):
     """What of `config.json` reports use."""
 
@@ -24,6 +33,8 @@ class RunConfig(msgspec.Struct, frozen=True):
     program: str = "chaos"
     arguments: dict[str, str] = {}
     engine: str = ""
+    labels: tuple[KnownLabel, ...] = ()
+    unavailable: dict[str, str] = {}
 
 
 class UnreachableStep(msgspec.Struct, frozen=True):
@@ -34,13 +45,17 @@ class UnreachableStep(msgspec.Struct, frozen=True):
 
 
 class ScenarioSteps(msgspec.Struct, frozen=True):
-    """One line of `steps.jsonl`."""
+    """One line of `steps.jsonl`: one set of trials of a scenario, numbered from `first`."""
 
     scenario: str
     steps: tuple[str, ...]
     unreachable: tuple[UnreachableStep, ...]
     trials: int
     kill_mark: str = "cgroup"
+    before: str = ""
+    first: int = 1
+    frozen: tuple[str, ...] = ()
+    not_frozen: tuple[UnreachableStep, ...] = ()
 
 
 class Judgement(msgspec.Struct, frozen=True):

@@ -1,27 +1,65 @@
 """Reports as lines of text for a terminal or a log. Pure; names from a run are escaped, so that none can move a cursor."""
 
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from chaos.results import TrialResult
-from reports.aggregate import Group, Summary
+from chaos.results import OracleVerdict, TrialResult
+from reports.aggregate import Group, OracleCounts, ScenarioCounts, Summary, count_oracles, count_scenarios
+from reports.coverage import Coverage, measure_coverage
 from reports.load import Run, RunConfig
+from reports.repeat import repeat_command, replay_command
+from reports.words import describe_fault, describe_trial, escape
 
 SHOWN = 10
 NAMED = 5
 
 
 def render_report(run: Run, summary: Summary, groups: Sequence[Group]) -> list[str]:
-    """Everything a run has to say: what did not pass, what is missing, the three lines of counts."""
+    """Everything a run has to say: what did not pass, what is missing, then the counts, the line SUMMARY last."""
     lines = [line for group in groups[:SHOWN] for line in render_group(group, run.config)]
     if len(groups) > SHOWN:
         lines.append(f"... and {len(groups) - SHOWN} more groups: {run.path}/results.jsonl has them all")
     lines += render_notes(run, summary)
+    lines += render_scenarios(count_scenarios(run))
+    lines += render_oracles(count_oracles(run))
+    lines += render_coverage(measure_coverage(run))
     return lines + render_summary(summary)
 
 
+def render_scenarios(scenarios: Iterable[ScenarioCounts]) -> list[str]:
+    """A line SCENARIO for each."""
+    return [
+        f"SCENARIO {escape(one.scenario)} "
+        + _pairs({"trials": one.trials, "kills": one.kills, "freezes": one.freezes, "seconds": one.seconds})
+        for one in scenarios
+    ]
+
+
+def render_oracles(oracles: Mapping[str, OracleCounts]) -> list[str]:
+    """The line ORACLES."""
+    counts = [f"{escape(name)}=pass:{one.passed},unknown:{one.unknown},fail:{one.fail}" for name, one in oracles.items()]
+    return [f"ORACLES {' '.join(counts) or 'none'}"]
+
+
+def render_coverage(coverage: Coverage) -> list[str]:
+    """A line COVERAGE for each label that a trial can reach, and the lines ZERO that name what none did."""
+    zeros = coverage.zeros
+    lines = [
+        f"COVERAGE {escape(one.label)} "
+        + _pairs({"trials": one.trials, "live": one.live, "restored": one.restored, "quarantined": one.quarantined})
+        for one in coverage.labels
+        if one.label not in zeros.not_reachable
+    ]
+    named = {"trials": zeros.trials, "live": zeros.live, "restored": zeros.restored, "quarantined": zeros.quarantined}
+    lines += [f"ZERO {count}: {_all(labels)}" for count, labels in named.items()]
+    reasons: dict[str, list[str]] = {one.unreachable: [] for one in coverage.labels if one.label in zeros.not_reachable}
+    for one in coverage.labels:
+        if one.label in zeros.not_reachable:
+            reasons[one.unreachable].append(one.label)
+    return [*lines, *(f"ZERO not reachable, {escape(reason)}: {_all(names)}" for reason, names in reasons.items())]
+
+
 def render_summary(summary: Summary) -> list[str]:
-    """The lines SUMMARY, LABELS and FAULTS."""
+    """The lines LABELS, FAULTS and SUMMARY."""
     counts = {
         "runs": summary.runs,
         "pass": summary.passed,
@@ -37,15 +75,20 @@ def render_summary(summary: Summary) -> list[str]:
         "quarantined": summary.quarantined,
         "exec": summary.exec,
         "superseded": summary.superseded,
+        "freezes": summary.freezes,
+        "again": summary.again,
+        "syscall": summary.syscall,
+        "edits": summary.edits,
         "seconds": summary.seconds,
         "rate": summary.rate,
     }
-    return [f"SUMMARY {_pairs(counts)}", f"LABELS {_pairs(summary.labels)}", f"FAULTS {_pairs(summary.faults)}"]
+    return [f"LABELS {_pairs(summary.labels)}", f"FAULTS {_pairs(summary.faults)}", f"SUMMARY {_pairs(counts)}"]
 
 
 def render_notes(run: Run, summary: Summary) -> list[str]:
     """What the counts do not say: why steps are unreachable, which were left out, what else lowers the verdict."""
-    lines = [f"NOTE {reason}" for reason in run.judgement.reasons] if run.judgement else []
+    lines = [f"NOTE {escape(reason)}" for reason in run.judgement.reasons] if run.judgement else []
+    lines += [f"NOTE scenario {escape(name)} is {escape(why)}" for name, why in run.config.unavailable.items()]
     marks = sorted({one.kill_mark for one in run.scenarios})
     if marks:
         lines.append(f"NOTE kill mark in force: {', '.join(marks)}")
@@ -53,6 +96,8 @@ def render_notes(run: Run, summary: Summary) -> list[str]:
         lines.append(f"UNREACHABLE {', '.join(f'{count} {reason}' for reason, count in summary.reasons.items())}")
     if summary.unkilled:
         lines.append(f"NOTE steps = killed + unreachable + {len(summary.unkilled)} not killed in this run: {_first(summary.unkilled)}")
+    if not run.config.labels:
+        lines.append("NOTE this run names no decision labels: those that no trial decided are not among the zeros")
     if run.judgement is None:
         lines.append("NOTE this run was cut short: it has no verdict")
     return lines
@@ -60,49 +105,33 @@ def render_notes(run: Run, summary: Summary) -> list[str]:
 
 def render_group(group: Group, config: RunConfig) -> list[str]:
     """One group: its first trial in full, the others by name, and the command that repeats the first."""
-    result, oracle = group.first, group.oracle
-    lines = [f"{group.verdict.upper()} {escape(group.scenario)} {describe_trial(result)}"]
-    lines.append(f"  reason    {escape(result.reason)}")
-    if oracle is not None:
-        lines.append(f"  oracle    {escape(oracle.oracle)}{': ' if oracle.detail else ''}{escape(oracle.detail)}")
-        facts = {"path": oracle.path, "expected": oracle.expected, "found": oracle.found, "event": oracle.event}
-        lines += [f"  {name:<9} {escape(value)}" for name, value in facts.items() if value]
-    unfired = [fault for fault in result.faults if not fault.fired]
-    lines += [f"  unfired   {escape(f'{fault.do} at {fault.at} {fault.note}'.rstrip())}" for fault in unfired]
-    if result.kept:
-        lines.append(f"  kept      {escape(result.kept)}")
-    lines.append(f"  repeat    {repeat_command(config, result)}")
+    lines = [f"{group.verdict.upper()} {escape(group.scenario)} {describe_trial(group.first.trial)}"]
+    lines += [f"  {line}" for line in render_trouble(group.first, group.oracle, config)]
     if group.others:
-        lines.append(f"  likewise  {len(group.others)} more: {_first([describe_trial(other) for other in group.others])}")
+        lines.append(f"  likewise  {len(group.others)} more: {_first([describe_trial(other.trial) for other in group.others])}")
     return lines
 
 
-def describe_trial(result: TrialResult) -> str:
-    """A trial in a few words: its faults, or that it is a clean run."""
-    if not result.trial.plan:
-        return "clean run"
-    actions = ", ".join(f"{action.do} at {action.at}" for action in result.trial.plan)
-    return escape(f"{actions} (the real command)" if result.trial.entry == "exec" else actions)
-
-
-def repeat_command(config: RunConfig, result: TrialResult) -> str:
-    """The command that runs this trial alone, after the clean run of its scenario."""
-    trial = result.trial
-    words = [*shlex.split(config.program), "--mode", config.mode, "--scenario", config.arguments.get(trial.scenario, trial.scenario)]
-    if trial.plan:
-        words += ["--step", trial.plan[0].at, "--fault", "exec" if trial.entry == "exec" else trial.plan[0].do]
-    if config.engine:
-        words += ["--engine", config.engine]
-    return shlex.join([*words, "--seed", str(config.seed)])
-
-
-def escape(text: str) -> str:
-    """The text on one line, what cannot be printed written as an escape."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode("ascii") for char in text)
+def render_trouble(result: TrialResult, oracle: OracleVerdict | None, config: RunConfig) -> list[str]:
+    """All there is to say of one trial that did not pass, judged by `oracle`: a name and a value on each line."""
+    facts = [("reason", escape(result.reason))]
+    if oracle is not None:
+        facts.append(("oracle", f"{escape(oracle.oracle)}{': ' if oracle.detail else ''}{escape(oracle.detail)}"))
+        found = {"path": oracle.path, "expected": oracle.expected, "found": oracle.found, "event": oracle.event}
+        facts += [(name, escape(value)) for name, value in found.items() if value]
+    facts += [("unfired", describe_fault(fault)) for fault in result.faults if not fault.fired]
+    if result.kept:
+        facts += [("kept", escape(result.kept)), ("replay", replay_command(config, result))]
+    facts.append(("repeat", repeat_command(config, result.trial)))
+    return [f"{name:<9} {value}" for name, value in facts]
 
 
 def _pairs(counts: Mapping[str, float]) -> str:
     return " ".join(f"{escape(name)}={count}" for name, count in counts.items())
+
+
+def _all(names: Sequence[str]) -> str:
+    return ", ".join(map(escape, names)) or "none"
 
 
 def _first(names: Sequence[str]) -> str:

@@ -1,8 +1,11 @@
 """The command: each mistake is one sentence and 254, trouble is 255 with a file, verdicts are 0, 1, 2."""
 
 import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from xml.etree import ElementTree
 
+import msgspec
 import pytest
 import typer
 
@@ -12,9 +15,11 @@ from chaos.console import ExitCode, HarnessError, exit_code_of, keep_traceback
 from chaos.options import Options, parse_duration, write_command
 from chaos.plan import FAULTS
 from chaos.progress import PlainProgress
-from chaos.results import Trial, Verdict
+from chaos.results import RUN_FORMAT, Trial, TrialResult, Verdict
+from chaos.scenario import Scenario
 from eventlog.errors import MisuseError
-from tests.chaos.fakes import make_result
+from recovery.labels import NOT_ACTED_ON, Label
+from tests.chaos.fakes import FakeZygote, make_result
 
 MISTAKES = {
     "mode": (["--mode", "nope"], "unknown mode 'nope'; there is ci"),
@@ -34,6 +39,15 @@ MISTAKES = {
     "engine": (["--engine", "/"], "holds no package eventlog"),
     "json": (["--json", "/nope/there/x.json"], "must be a file in a directory that exists"),
     "json to stdout": (["--json", "-"], "chaos report DIR --json -"),
+    "json unwritable": (["--json", "x" * 300], ": cannot be written: File name too long"),
+    "json below a file": (["--json", "/dev/null/x.json"], "must be a file in a directory that exists"),
+    "junit": (["--junit", "/nope/there/x.xml"], "--junit /nope/there/x.xml: must be a file in a directory that exists"),
+    "junit is a directory": (["--junit", "/"], "--junit /: must be a file in a directory that exists"),
+    "junit unwritable": (["--junit", "/proc/x.xml"], "--junit /proc/x.xml: cannot be written: No such file or directory; name a file"),
+    "junit to stdout": (["--junit", "-"], "--junit -: name a file"),
+    "one file for both": (["--json", "x", "--junit", "./x"], "--junit ./x: is the file of --json too"),
+    "junit before a subcommand": (["--junit", "x", "report", "y"], "options before 'report' belong to a campaign"),
+    "coverage before a subcommand": (["--require-coverage", "list", "modes"], "options before 'list' belong to a campaign"),
     "before a subcommand": (["--seed", "1", "list", "modes"], "options before 'list' belong to a campaign"),
     "report of nothing": (["report", "/nope"], "/nope: is no run directory"),
     "report alone": (["report"], "Missing argument 'DIR'"),
@@ -97,6 +111,7 @@ def test_durations_are_read(text: str, seconds: float) -> None:
 def test_the_repeat_command_holds_all_that_decides_what_runs() -> None:
     options = Options(runs=3, scenario="a b.toml", step="driver:x:1", jobs=4, out="there", json="f")
     assert write_command("chaos", options, 9) == "chaos --mode ci --runs 3 --scenario 'a b.toml' --step driver:x:1 --seed 9"
+    assert write_command("chaos", Options(junit="f", require_coverage=True), 0) == "chaos --mode ci --seed 0 --require-coverage"
 
 
 def test_progress_without_a_terminal_is_a_line_per_tenth_with_an_eta() -> None:
@@ -120,3 +135,105 @@ def test_progress_that_is_slow_says_so_every_five_seconds() -> None:
         now[0] += 5.0
         progress.advance(make_result(Trial(1, "small", ()), Verdict.UNKNOWN))
     assert lines[1:] == [f"trials {done}/1000 (0 %) not passed {done}, {5 * done} s, ETA {5 * (1000 - done)} s" for done in (1, 2, 3)]
+
+
+SMALL = 'name = "small"\n[[call]]\ntool = "bash"\nrun = "true"\n'
+
+
+class Zygote(FakeZygote):
+    """Its trials decide the labels of `decided`."""
+
+    decided: tuple[str, ...] = ()
+
+    def run(self, scenario: Scenario, trial: Trial, directory: Path, steps: Sequence[str]) -> TrialResult:
+        return msgspec.structs.replace(super().run(scenario, trial, directory, steps), labels=dict.fromkeys(self.decided, 1))
+
+
+@pytest.fixture
+def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Runs `chaos` on one scenario with zygotes that answer at once, where `script` and `decided` say what."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.toml").write_text(SMALL)
+
+    def run(*arguments: str, script: Mapping[str, str] | None = None, decided: Iterable[str] = ()) -> int:
+        kind = type("Zygote", (Zygote,), {"decided": tuple(decided)})
+        monkeypatch.setattr(command, "start_processes", lambda directory, engine: lambda slot: kind(script or {}))
+        return console.run(command.app, ["--scenario", "small.toml", "--seed", "7", "--jobs", "1", "--out", "run", *arguments])
+
+    return run
+
+
+def test_a_campaign_writes_what_its_report_says_as_json_and_junit(
+    campaign: Callable[..., int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    step = "driver@1:outcome.commit.before:1"
+    assert campaign("--json", "f.json", "--junit", "f.xml", script={step: "fail"}) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-3].startswith("SUMMARY ") and lines[-2] == "FAIL"
+    document = json.loads((tmp_path / "f.json").read_text())
+    assert document["verdict"] == "fail"
+    assert {one["plan"] for one in document["failures"]} >= {f"kill {step}"}
+    root = ElementTree.parse(tmp_path / "f.xml").getroot()
+    assert root.get("failures") == str(document["summary"]["fail"])
+    assert root.get("tests") == str(document["summary"]["runs"])
+    said = json.loads((tmp_path / "run" / "verdict.json").read_text())
+    assert said == {name: document[name] for name in ("format", "verdict", "reasons", "summary")}
+    assert said["format"] == RUN_FORMAT
+
+
+def test_a_run_directory_is_reported_again_as_json_and_junit(
+    campaign: Callable[..., int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert campaign("--json", "first.json", "--junit", "first.xml") == 0
+    assert console.run(command.app, ["report", "run", "--json", "again.json", "--junit", "again.xml"]) == 0
+    for name in ("json", "xml"):
+        assert (tmp_path / f"first.{name}").read_bytes() == (tmp_path / f"again.{name}").read_bytes()
+    capsys.readouterr()
+    assert console.run(command.app, ["report", "run", "--junit", "/nope/f.xml"]) == 254
+    said = capsys.readouterr()
+    assert said.err.startswith("chaos: --junit /nope/f.xml: must be a file") and not said.out
+    assert console.run(command.app, ["report", "run", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "pass"
+
+
+def test_a_file_that_stands_where_json_goes_is_kept_until_the_campaign_ends(campaign: Callable[..., int], tmp_path: Path) -> None:
+    (tmp_path / "f.json").write_text("old")
+    assert campaign("--json", "f.json", "--junit", "/nope/f.xml") == 254
+    assert (tmp_path / "f.json").read_text() == "old"
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_run_directory_names_every_label_of_recovery(campaign: Callable[..., int], tmp_path: Path) -> None:
+    assert campaign() == 0
+    labels = json.loads((tmp_path / "run" / "config.json").read_text())["labels"]
+    assert [(one["label"], one["acted_on"]) for one in labels] == [(label.value, label not in NOT_ACTED_ON) for label in Label]
+    assert {one["label"] for one in labels if one["unreachable"]} == {"restore_unsynced_head", "interrupt_restored"}
+
+
+def test_coverage_that_is_required_and_missing_makes_the_campaign_unknown(
+    campaign: Callable[..., int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    acted_on = [label.value for label in Label if label not in NOT_ACTED_ON]
+    assert campaign("--require-coverage", decided=acted_on[1:]) == 2
+    reason = f"coverage: no trial decided {acted_on[0]}"
+    verdict = json.loads((tmp_path / "run" / "verdict.json").read_text())
+    assert (verdict["verdict"], verdict["reasons"]) == ("unknown", [reason])
+    history = (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    assert json.loads(history[-1])["verdict"] == "unknown"
+    lines = capsys.readouterr().out.splitlines()
+    assert f"NOTE {reason}" in lines and f"ZERO trials: {acted_on[0]}" in lines
+    assert lines[-1].endswith("--seed 7 --require-coverage")
+
+
+def test_coverage_that_is_whole_passes_and_a_failure_stays_one(campaign: Callable[..., int], tmp_path: Path) -> None:
+    acted_on = [label.value for label in Label if label not in NOT_ACTED_ON]
+    assert campaign("--require-coverage", decided=acted_on) == 0
+    script = {"driver@1:outcome.commit.before:1": "fail"}
+    assert campaign("--require-coverage", "--out", "other", script=script) == 1
+    assert len(json.loads((tmp_path / "other" / "verdict.json").read_text())["reasons"]) == 1
+
+
+def test_missing_coverage_is_a_reason_beside_others(campaign: Callable[..., int], tmp_path: Path) -> None:
+    assert campaign("--require-coverage", script={"driver@1:start:1": "unfired"}) == 2
+    reasons = json.loads((tmp_path / "run" / "verdict.json").read_text())["reasons"]
+    assert [reason.partition(":")[0] for reason in reasons] == ["small", "coverage"]

@@ -11,10 +11,10 @@ import pytest
 
 from chaos import stage as module
 from chaos.drivers import Place
-from chaos.processes import kill_child
+from chaos.processes import holds_write_lock, kill_child
 from chaos.stage import Ended, Reached, Stage, find_process, read_roles, read_steps, trace_size, wait_until, wants_live_command
-from chaos.step import parse_step
-from recovery.script import BashCall
+from chaos.step import holds_lock, parse_step
+from recovery.script import BashCall, WriteCall
 from tests.chaos.fakes import make_scenario
 
 INTENT = "driver@1:intent.commit.before:1"
@@ -148,6 +148,30 @@ def test_the_gate_opens_once_and_stays_open(stage: Stage, place: Place) -> None:
     stage.open_gate()
     stage.open_gate()
     assert stage.is_gate_open() and (place.outside / "gate").exists()
+
+
+def test_where_a_lock_is_held_is_what_the_kernel_says_at_every_step(tmp_path: Path) -> None:
+    """A session twice: once to learn its steps, once held at each of them."""
+    scenario = make_scenario(calls=(WriteCall(b"a.txt", b"a"), BashCall(b"echo b > b.txt")))
+    places = [Place(tmp_path / name) for name in ("once", "held")]
+    for place in places:
+        for path in (place.directory, place.work, place.outside):
+            path.mkdir()
+    with Stage(scenario, places[0], frozenset()) as stage:
+        stage.start(1, "exec")
+        assert stage.wait_end(1, "driver 1 to end") == Ended(1, 0)
+    claimed: dict[str, bool] = {}
+    found: dict[str, bool] = {}
+    with Stage(scenario, places[1], frozenset(read_steps(places[0]))) as stage:
+        stage.start(1, "exec")
+        while stage.running():
+            look_until(stage, lambda: stage.waiting or not stage.running(), "a step or the end of driver 1")
+            for step, reached in list(stage.waiting.items()):
+                claimed[step], found[step] = holds_lock(parse_step(step)), holds_write_lock(reached.pid)
+                let_go(stage.deal_with(step))
+        assert stage.ends == [Ended(1, 0)]
+    assert found == claimed
+    assert len(found) > 100 and 10 < sum(found.values()) < len(found)
 
 
 def announce(place: Place, step: str) -> socket.socket:

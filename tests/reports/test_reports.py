@@ -1,53 +1,98 @@
 """Reports: counts are of what fired, groups name the first difference, and no name moves a cursor."""
 
-from typing import Any
-
 import msgspec
 
-from chaos.results import Action, Alive, Fault, OracleVerdict, Trial, TrialResult, Verdict
-from reports.aggregate import group_troubles, summarise
-from reports.load import Judgement, Run, RunConfig, ScenarioSteps, UnreachableStep
-from reports.text import escape, render_report, render_summary, repeat_command
+from chaos.plan import FAULTS
+from chaos.results import Action, OracleVerdict, Verdict
+from reports.aggregate import FAULTS as COUNTED
+from reports.aggregate import count_oracles, count_scenarios, group_troubles, summarise
+from reports.load import Judgement
+from reports.text import render_group, render_oracles, render_report, render_scenarios, render_summary
+from reports.words import describe_trial, escape
+from tests.reports.makers import COMMAND, CONFIG, SHIM, make_clean, make_plan, make_run, make_trial, say
 
-CONFIG = RunConfig(format=1, seed=7, mode="ci", command="chaos --seed 7")
-
-
-def make_run(*results: TrialResult, steps: tuple[str, ...] = (), **more: Any) -> Run:
-    scenarios = (ScenarioSteps("small", steps, (UnreachableStep("driver@2:start:1", "not yet"),) if steps else (), 1),)
-    values: dict[str, Any] = {"judgement": Judgement(Verdict.PASS, ()), "seconds": 2.0}
-    return Run("runs/1", CONFIG, scenarios, results, **values | more)
-
-
-def make_trial(number: int, verdict: Verdict, do: str = "kill", entry: str = "fork", **more: Any) -> TrialResult:
-    at = more.pop("at", f"driver@1:s:{number}")
-    fault = {"reached": True, "fired": True, "alive": (), "half_written": False} | more.pop("fault", {})
-    values: dict[str, Any] = {"oracles": (), "labels": {}, "restored": 0, "displaced": 0, "kept": ""} | more
-    trial = Trial(number, "small", (Action(at, do),), entry)
-    return TrialResult(trial, verdict, "why", (Fault(at, do, **fault),), drivers=(), seconds=0.1, **values)
+KILL = Action("driver@1:s:1", "kill")
+DEEPER = Action("worker@2:restore:1", "kill")
+FREEZE = (Action("driver@1:s:2", "freeze"), Action("", "start"), Action("", "wake", "driver@1"))
+HELD = (Action("driver@1:s:2", "wait"), Action("", "start"), Action("", "release", "driver@1"))
+EDIT = (Action("driver@1:s:3", "edit", "", "a", "x"), Action("", "edit", "", "b"), Action("driver@1:s:4", "kill"))
 
 
 def test_counts_are_of_faults_that_fired() -> None:
-    command = Alive(3, "command", "bash")
     run = make_run(
-        make_trial(1, Verdict.PASS, fault={"alive": (command,), "half_written": True}, labels={"adopt": 2}, restored=3, displaced=1),
-        make_trial(2, Verdict.UNKNOWN, fault={"fired": False, "alive": (command,), "half_written": True}),
+        make_trial(1, Verdict.PASS, fault={"alive": (COMMAND,), "half_written": True}, labels={"adopt": 2}, restored=3, displaced=1),
+        make_trial(2, Verdict.UNKNOWN, fault={"fired": False, "alive": (COMMAND,), "half_written": True}),
         make_trial(3, Verdict.PASS, entry="exec", at="driver@1:s:1", labels={"adopt": 1, "void": 1}),
-        make_trial(4, Verdict.FAIL, do="supersede"),
+        make_plan(4, "freeze", *HELD, verdict=Verdict.FAIL, drivers=((2, 0), (1, 75))),
         steps=("driver@1:s:1", "driver@1:s:2", "driver@2:start:1"),
     )
     summary = summarise(run)
     assert render_summary(summary) == [
-        "SUMMARY runs=4 pass=2 unknown=1 fail=1 kills=2 steps=3 killed=1 unreachable=1 live=1 half_written=1 restored=1 quarantined=1 "
-        "exec=1 superseded=1 seconds=2.0 rate=2.0",
         "LABELS adopt=3 void=1",
-        "FAULTS kill=2 supersede=1",
+        "FAULTS kill=1 exec=1 freeze=1 again=0 edit=0 syscall=0",
+        "SUMMARY runs=4 pass=2 unknown=1 fail=1 kills=2 steps=3 killed=1 unreachable=1 live=1 half_written=1 restored=1 quarantined=1 "
+        "exec=1 superseded=1 freezes=0 again=0 syscall=0 edits=0 seconds=2.0 rate=2.0",
     ]
     assert summary.unkilled == ("small driver@1:s:2",)
     assert msgspec.to_builtins(summary)["pass"] == 2
 
 
+def test_plans_of_several_actions_are_counted_by_their_name_and_by_what_was_done() -> None:
+    run = make_run(
+        make_plan(1, "freeze", *FREEZE),
+        make_plan(2, "freeze", *FREEZE, unfired=(0, 2)),
+        make_plan(3, "freeze", *FREEZE, unfired=(2,)),
+        make_plan(4, "again", KILL, DEEPER),
+        make_plan(5, "again", KILL, DEEPER, unfired=(1,)),
+        make_plan(6, "kill", KILL, DEEPER),
+        make_plan(7, "edit", *EDIT),
+        make_plan(8, "syscall", Action("driver@1:fdatasync:2", "kill"), entry="syscall"),
+        make_plan(9, "syscall", Action("driver@1:fdatasync:3", "kill"), entry="syscall", unfired=(0,)),
+    )
+    summary = summarise(run)
+    assert (summary.kills, summary.freezes, summary.again, summary.syscall, summary.edits) == (7, 2, 1, 1, 2)
+    assert summary.faults == {"kill": 1, "exec": 0, "freeze": 1, "again": 1, "edit": 1, "syscall": 1}
+
+
+def test_a_command_that_lived_at_no_kill_is_not_live() -> None:
+    run = make_run(make_plan(1, "freeze", *FREEZE, alive={0: (COMMAND,)}), make_trial(2, Verdict.PASS, fault={"alive": (SHIM,)}))
+    assert summarise(run).live == 0
+
+
+def test_every_fault_that_can_be_asked_for_is_counted_also_at_zero() -> None:
+    assert set(FAULTS) <= set(COUNTED)
+
+
 def test_a_run_of_nothing_has_zeros() -> None:
-    assert render_summary(summarise(make_run(seconds=0.0)))[0].startswith("SUMMARY runs=0 pass=0")
+    assert render_summary(summarise(make_run(seconds=0.0)))[-1].startswith("SUMMARY runs=0 pass=0")
+    assert render_oracles(count_oracles(make_run())) == ["ORACLES none"]
+
+
+def test_scenarios_are_counted_apart_those_of_which_nothing_ran_too() -> None:
+    config = msgspec.structs.replace(CONFIG, arguments={"never": "never", "small": "small"})
+    run = make_run(
+        make_clean(seconds=0.25),
+        make_plan(1, "again", KILL, DEEPER, seconds=1.5),
+        make_plan(2, "freeze", *FREEZE, scenario="other", seconds=0.126),
+        make_trial(3, Verdict.UNKNOWN, fault={"fired": False}),
+        config=config,
+    )
+    assert render_scenarios(count_scenarios(run)) == [
+        "SCENARIO never trials=0 kills=0 freezes=0 seconds=0.0",
+        "SCENARIO small trials=3 kills=2 freezes=0 seconds=1.85",
+        "SCENARIO other trials=1 kills=0 freezes=1 seconds=0.13",
+    ]
+
+
+def test_oracles_are_named_and_counted_apart() -> None:
+    run = make_run(
+        make_clean(oracles=(say("order", Verdict.PASS), say("chain", Verdict.PASS))),
+        make_trial(1, Verdict.FAIL, oracles=(say("chain", Verdict.PASS), say("order", Verdict.FAIL), say("witness", Verdict.UNKNOWN))),
+    )
+    assert render_oracles(count_oracles(run)) == [
+        "ORACLES chain=pass:2,unknown:0,fail:0 order=pass:1,unknown:0,fail:1 witness=pass:0,unknown:1,fail:0"
+    ]
+    assert msgspec.to_builtins(count_oracles(run))["chain"] == {"pass": 2, "unknown": 0, "fail": 0}
 
 
 def test_a_failure_is_shown_in_full_and_its_like_by_name() -> None:
@@ -69,10 +114,17 @@ def test_a_failure_is_shown_in_full_and_its_like_by_name() -> None:
         "  found     2222",
         "  event     session 5 call_settled",
         "  kept      runs/1/artifacts/x",
+        "  replay    chaos replay runs/1/artifacts/x/trial.json --explain",
         "  repeat    chaos --mode ci --scenario small --step driver@1:s:1 --fault kill --seed 7",
         "  likewise  7 more: " + "; ".join(f"kill at driver@1:s:{number}" for number in range(2, 7)) + "; ...",
     ]
     assert "unfired   kill at driver@1:s:9 never reached" in rest
+    assert "replay" not in rest
+
+
+def test_a_trial_of_which_nothing_was_kept_has_no_replay() -> None:
+    (group,) = group_troubles([make_trial(1, Verdict.FAIL)])
+    assert [line.split()[0] for line in render_group(group, CONFIG)] == ["FAIL", "reason", "repeat"]
 
 
 def test_no_more_than_ten_groups_are_shown() -> None:
@@ -80,15 +132,6 @@ def test_no_more_than_ten_groups_are_shown() -> None:
     text = "\n".join(render_report(run, summarise(run), group_troubles(run.results)))
     assert text.count("repeat") == 10
     assert "... and 3 more groups: runs/1/results.jsonl" in text
-
-
-def test_the_repeat_command_aims_at_one_trial() -> None:
-    config = msgspec.structs.replace(CONFIG, arguments={"small": "my dir/small.toml"}, engine="copy", program="python -m chaos")
-    assert repeat_command(config, make_trial(1, Verdict.FAIL, entry="exec")) == (
-        "python -m chaos --mode ci --scenario 'my dir/small.toml' --step driver@1:s:1 --fault exec --engine copy --seed 7"
-    )
-    clean = TrialResult(Trial(0, "small", ()), Verdict.FAIL, "", (), (), (), {}, 0, 0, 0.0)
-    assert repeat_command(CONFIG, clean) == "chaos --mode ci --scenario small --seed 7"
 
 
 def test_what_lowers_the_verdict_is_noted() -> None:
@@ -99,6 +142,33 @@ def test_what_lowers_the_verdict_is_noted() -> None:
     assert "NOTE steps = killed + unreachable + 1 not killed in this run: small driver@1:s:1" in text
     cut = make_run(judgement=None)
     assert "NOTE this run was cut short: it has no verdict" in render_report(cut, summarise(cut), [])
+
+
+def test_a_report_ends_with_the_summary_after_all_other_counts() -> None:
+    run = make_run(make_trial(1, Verdict.PASS, labels={"adopt_exit": 1}))
+    lines = render_report(run, summarise(run), [])
+    assert list(dict.fromkeys(line.split()[0] for line in lines)) == [
+        *("NOTE", "SCENARIO", "ORACLES", "COVERAGE", "ZERO", "LABELS", "FAULTS", "SUMMARY")
+    ]
+
+
+def test_a_trial_is_named_by_its_plan_in_words() -> None:
+    edit = make_plan(1, "edit", *EDIT, Action("driver@1:s:5", "kill", "shim.1@1"))
+    assert describe_trial(edit.trial) == (
+        'edit "a" to "x" at driver@1:s:3, remove "b", kill at driver@1:s:4, kill shim.1@1 at driver@1:s:5'
+    )
+    assert describe_trial(make_plan(2, "freeze", *FREEZE).trial) == "freeze at driver@1:s:2, start, wake driver@1"
+    assert describe_trial(make_trial(3, Verdict.PASS, entry="exec").trial) == "kill at driver@1:s:3 (the real command)"
+    assert describe_trial(make_trial(4, Verdict.PASS, entry="syscall").trial) == "kill at driver@1:s:4 (under strace)"
+    assert describe_trial(make_plan(6, "edit", Action("", "edit", "", "a", "")).trial) == 'edit "a" to ""'
+    assert describe_trial(make_plan(7, "kill").trial) == "clean run"
+    assert describe_trial(make_clean().trial) == describe_trial(make_plan(0, "kill", KILL).trial) == "clean run"
+    assert describe_trial(make_plan(5, "edit", Action("", "edit", "", "\x1b[2J", "\u2028")).trial) == 'edit "\\u001b[2J" to "\\u2028"'
+
+
+def test_a_fault_that_did_not_fire_is_named_with_its_process() -> None:
+    (group,) = group_troubles([make_plan(1, "freeze", *FREEZE, verdict=Verdict.UNKNOWN, unfired=(1, 2))])
+    assert [line for line in render_group(group, CONFIG) if "unfired" in line] == ["  unfired   start", "  unfired   wake driver@1"]
 
 
 def test_escaping_keeps_what_can_be_read() -> None:

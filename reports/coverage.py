@@ -1,0 +1,140 @@
+"""Coverage: which decisions of recovery the faults of a run led to, and which they never did. Pure.
+
+What must hold: a trial counts only when it has faults and every one of them provably fired, so that a plain run and a fault that
+missed cover nothing. What was never reached is named, not left out: the labels that there are come from the run's `config.json`.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from chaos.results import TrialResult
+from reports.load import KnownLabel, Run
+
+COMMAND_ROLE = "command"
+
+_STEP = re.compile(r"(?P<role>[^@:.]+)[^@:]*@[0-9]+:(?P<name>.+):[0-9]+")
+
+
+class LabelCoverage(msgspec.Struct, frozen=True):
+    """One decision label. `trials` decided it; in `live` of them a command lived at a kill, in `restored` and `quarantined` of them at
+    least one path was. `acted_on` is false for what ends with a person in this version; `unreachable`
+    says why no fault of a campaign leads to it."""
+
+    label: str
+    acted_on: bool
+    unreachable: str
+    trials: int
+    live: int
+    restored: int
+    quarantined: int
+
+
+class Zeros(msgspec.Struct, frozen=True):
+    """Labels by the count of theirs that is zero; `not_reachable` are those without a trial to which no fault of a
+    campaign leads."""
+
+    trials: tuple[str, ...]
+    live: tuple[str, ...]
+    restored: tuple[str, ...]
+    quarantined: tuple[str, ...]
+    not_reachable: tuple[str, ...]
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """One step and fault of the matrix. `step` is `ROLE:NAME`; `trials` of the fault acted there; `labels` tells how many of them
+    decided each label."""
+
+    step: str
+    fault: str
+    trials: int
+    labels: dict[str, int]
+
+
+class Coverage(msgspec.Struct, frozen=True):
+    """The labels in the order in which recovery judges them, their zeros, and the matrix step x fault x label by step and fault."""
+
+    labels: tuple[LabelCoverage, ...]
+    zeros: Zeros
+    matrix: tuple[Cell, ...]
+
+
+def measure_coverage(run: Run) -> Coverage:
+    """The coverage of one run."""
+    fired = [result for result in run.results if has_all_fired(result)]
+    labels = tuple(_measure_label(known, fired) for known in _list_labels(run.config.labels, fired))
+    return Coverage(labels, _find_zeros(labels), _make_matrix(fired))
+
+
+def find_gaps(run: Run) -> list[str]:
+    """What keeps the coverage of a run from being whole, in a sentence; nothing when each acted-on label was decided in a trial."""
+    if not run.config.labels:
+        return ["coverage: config.json names no labels, so that none can be required"]
+    missing = measure_coverage(run).zeros.trials
+    return [f"coverage: no trial decided {', '.join(missing)}"] if missing else []
+
+
+def has_all_fired(result: TrialResult) -> bool:
+    """Whether there were faults and each of them provably fired."""
+    return bool(result.faults) and all(fault.fired for fault in result.faults)
+
+
+def has_live_command(result: TrialResult) -> bool:
+    """Whether a command was alive at a kill that fired."""
+    kills = (fault for fault in result.faults if fault.fired and fault.do == "kill")
+    return any(alive.role == COMMAND_ROLE for fault in kills for alive in fault.alive)
+
+
+def name_step(at: str) -> str:
+    """`ROLE:NAME` of a full step name: without epoch and ordinal, the shims as one. What is no step name stays as it is."""
+    match = _STEP.fullmatch(at)
+    return f"{match['role']}:{match['name']}" if match else at
+
+
+def _list_labels(named: Iterable[KnownLabel], fired: Iterable[TrialResult]) -> list[KnownLabel]:
+    """The labels that the run says there are, then those that a trial decided none the less."""
+    known = {one.label: one for one in named}
+    decided = sorted({label for result in fired for label, count in result.labels.items() if count})
+    return [*known.values(), *(KnownLabel(label) for label in decided if label not in known)]
+
+
+def _measure_label(known: KnownLabel, fired: Iterable[TrialResult]) -> LabelCoverage:
+    mine = [result for result in fired if result.labels.get(known.label)]
+    return LabelCoverage(
+        label=known.label,
+        acted_on=known.acted_on,
+        unreachable=known.unreachable or ("" if known.acted_on else "ends with a person"),
+        trials=len(mine),
+        live=sum(has_live_command(result) for result in mine),
+        restored=sum(result.restored > 0 for result in mine),
+        quarantined=sum(result.displaced > 0 for result in mine),
+    )
+
+
+def _find_zeros(labels: Sequence[LabelCoverage]) -> Zeros:
+    reachable = [one for one in labels if not one.unreachable or one.trials]
+
+    def name_zeros(count: Callable[[LabelCoverage], int]) -> tuple[str, ...]:
+        return tuple(one.label for one in reachable if not count(one))
+
+    return Zeros(
+        trials=name_zeros(lambda one: one.trials),
+        live=name_zeros(lambda one: one.live),
+        restored=name_zeros(lambda one: one.restored),
+        quarantined=name_zeros(lambda one: one.quarantined),
+        not_reachable=tuple(one.label for one in labels if one not in reachable),
+    )
+
+
+def _make_matrix(fired: Iterable[TrialResult]) -> tuple[Cell, ...]:
+    """Each trial counts once in the cell of each step that its plan acted at, whatever it did there."""
+    trials: Counter[tuple[str, str]] = Counter()
+    labels: dict[tuple[str, str], Counter[str]] = {}
+    for result in fired:
+        for step in {name_step(fault.at) for fault in result.faults if fault.at}:
+            cell = (step, result.trial.fault)
+            trials[cell] += 1
+            labels.setdefault(cell, Counter()).update(label for label, count in result.labels.items() if count)
+    return tuple(Cell(step, fault, trials[step, fault], dict(sorted(labels[step, fault].items()))) for step, fault in sorted(trials))

@@ -1,0 +1,91 @@
+"""The JSON document of a run: what `--json` writes. chaos/README.md ("The JSON document") has each field. Pure."""
+
+import msgspec
+
+from chaos.results import RUN_FORMAT, OracleVerdict, TrialResult, Verdict
+from reports.aggregate import OracleCounts, ScenarioCounts, Summary, count_oracles, count_scenarios, find_judge, group_troubles, summarise
+from reports.coverage import Cell, LabelCoverage, Zeros, measure_coverage
+from reports.load import Judgement, Run
+from reports.repeat import format_plan, repeat_command
+
+CUT_SHORT = Judgement(Verdict.UNKNOWN, ("this run was cut short",))
+_NOBODY = OracleVerdict("", Verdict.UNKNOWN)
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """One trial that did not pass. `plan` is in text form, "" for a clean run; what no oracle named is ""."""
+
+    scenario: str
+    trial: int
+    plan: str
+    entry: str
+    verdict: Verdict
+    reason: str
+    oracle: str
+    path: str
+    expected: str
+    found: str
+    event: str
+    kept: str
+    repeat: str
+
+
+class Document(msgspec.Struct, frozen=True):
+    """Everything that a run has to say to a program."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    seed: int
+    command: str
+    summary: Summary
+    scenarios: tuple[ScenarioCounts, ...]
+    labels: tuple[LabelCoverage, ...]
+    zeros: Zeros
+    matrix: tuple[Cell, ...]
+    oracles: dict[str, OracleCounts]
+    failures: tuple[Failure, ...]
+    format: int = RUN_FORMAT
+
+
+def make_document(run: Run) -> Document:
+    """The document of one run; one that was cut short is unknown."""
+    judgement = run.judgement or CUT_SHORT
+    coverage = measure_coverage(run)
+    return Document(
+        verdict=judgement.verdict,
+        reasons=judgement.reasons,
+        seed=run.config.seed,
+        command=run.config.command,
+        summary=summarise(run),
+        scenarios=count_scenarios(run),
+        labels=coverage.labels,
+        zeros=coverage.zeros,
+        matrix=coverage.matrix,
+        oracles=count_oracles(run),
+        failures=tuple(_make_failure(run, result) for group in group_troubles(run.results) for result in (group.first, *group.others)),
+    )
+
+
+def encode_document(document: Document) -> str:
+    """The document as text, its format first."""
+    text = msgspec.json.encode({"format": document.format, **msgspec.structs.asdict(document)})
+    return msgspec.json.format(text).decode() + "\n"
+
+
+def _make_failure(run: Run, result: TrialResult) -> Failure:
+    trial, oracle = result.trial, find_judge(result) or _NOBODY
+    return Failure(
+        scenario=trial.scenario,
+        trial=trial.number,
+        plan=format_plan(trial.plan),
+        entry=trial.entry,
+        verdict=result.verdict,
+        reason=result.reason,
+        oracle=oracle.oracle,
+        path=oracle.path,
+        expected=oracle.expected,
+        found=oracle.found,
+        event=oracle.event,
+        kept=result.kept,
+        repeat=repeat_command(run.config, trial),
+    )

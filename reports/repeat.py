@@ -1,0 +1,67 @@
+"""The commands that a report hands out: one to run a trial again, one to replay what was kept of it. Pure.
+
+A trial of one plain kill is named by its step; any other by its plan in text form, the actions joined by `; `:
+
+    kill STEP                        freeze STEP who ROLE@EPOCH       wait STEP
+    kill who ROLE@EPOCH              start                            end | wake | release ROLE@EPOCH
+    edit STEP "PATH" "CONTENT"       edit STEP "PATH" (removed)
+
+PATH and CONTENT are JSON strings of ASCII; STEP is left out where none is waited for.
+"""
+
+import json
+import shlex
+from collections.abc import Sequence
+
+from chaos.results import Action, Trial, TrialResult
+from reports.load import RunConfig
+from reports.words import is_clean
+
+AIMED = ("kill", "freeze")
+BY_STEP = ("kill",)
+
+
+def repeat_command(config: RunConfig, trial: Trial) -> str:
+    """The command that runs this trial alone, after the clean run of its scenario."""
+    scenario = config.arguments.get(trial.scenario, trial.scenario)
+    words = [*shlex.split(config.program), "--mode", config.mode, "--scenario", scenario, *_select(trial)]
+    if config.engine:
+        words += ["--engine", config.engine]
+    return shlex.join([*words, "--seed", str(config.seed)])
+
+
+def replay_command(config: RunConfig, result: TrialResult) -> str:
+    """The command that plays a kept trial again and explains it; "" when nothing was kept."""
+    if not result.kept:
+        return ""
+    directory = result.kept.partition(" (incomplete: ")[0]
+    return shlex.join([*shlex.split(config.program), "replay", f"{directory}/trial.json", "--explain"])
+
+
+def format_plan(plan: Sequence[Action]) -> str:
+    """A plan in text form; "" for a clean run."""
+    return "; ".join(map(format_action, plan))
+
+
+def format_action(action: Action) -> str:
+    """One action in text form."""
+    words = [action.do, action.at]
+    if action.who:
+        words += ["who", action.who] if action.do in AIMED else [action.who]
+    if action.do == "edit":
+        words += [json.dumps(action.path), "" if action.content is None else json.dumps(action.content)]
+    return " ".join(filter(None, words))
+
+
+def _select(trial: Trial) -> list[str]:
+    """The options that choose this trial among those of its scenario."""
+    if is_clean(trial):
+        return []
+    if trial.entry == "syscall":
+        return ["--level", "syscall"]
+    first = trial.plan[0]
+    if trial.entry == "exec":
+        return ["--step", first.at, "--fault", "exec"]
+    if len(trial.plan) == 1 and first.do in BY_STEP and not first.who:
+        return ["--step", first.at, "--fault", first.do]
+    return ["--plan", format_plan(trial.plan)]
