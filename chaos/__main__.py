@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -22,6 +23,8 @@ from chaos.planted.command import planted
 from chaos.progress import make_progress
 from chaos.results import RUN_FORMAT, Verdict
 from chaos.rundir import RunDirectory
+from chaos.syscalls.available import find_lack
+from chaos.syscalls.level import STEP, SYSCALL
 from eventlog.errors import MisuseError
 from reports.aggregate import group_troubles, summarise
 from reports.load import LoadError, Run, load_run
@@ -42,6 +45,7 @@ app.command("planted")(planted)
 def campaign(
     context: typer.Context,
     mode: Annotated[str, typer.Option(metavar="M", help="ci (chaos list modes)")] = "ci",
+    level: Annotated[str, typer.Option(metavar="L", help="step or syscall (chaos list levels)")] = STEP,
     seed: Annotated[int | None, typer.Option(metavar="N", help="order of the trials; random when absent")] = None,
     runs: Annotated[int | None, typer.Option(metavar="N", help="at most N trials")] = None,
     budget: Annotated[str, typer.Option(metavar="TIME", help="begin no trial after this time: 60s, 5m")] = "",
@@ -52,10 +56,11 @@ def campaign(
     engine: Annotated[str, typer.Option(metavar="DIR", help="run the engine copy in DIR instead of the installed one")] = "",
     out: Annotated[str, typer.Option(metavar="DIR", help="the run directory; chaos-runs/TIME-SEED when absent")] = "",
     stop_after: Annotated[int | None, typer.Option(metavar="N", help="stop after N failed trials")] = None,
+    require: Annotated[str, typer.Option(metavar="F", help="unknown when this fault is unavailable here")] = "",
     json: Annotated[str, typer.Option(metavar="F", help="also write the verdict and the counts to F as JSON")] = "",
 ) -> int:
     """Run a campaign: one clean run per scenario, then one trial per step, each judged by the oracle."""
-    options = Options(mode, seed, runs, budget, jobs, scenario, step, fault, engine, out, stop_after, json)
+    options = Options(mode, seed, runs, budget, jobs, scenario, step, fault, engine, out, stop_after, json, level, require)
     if context.invoked_subcommand is not None:
         if options != Options():
             raise MisuseError(f"options before {context.invoked_subcommand!r} belong to a campaign; put its own after it")
@@ -64,6 +69,8 @@ def campaign(
     chosen = drawn if seed is None else seed
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     request = check_options(options, drawn, (os.cpu_count() or 1) + 1, Path("chaos-runs") / f"{stamp}-{chosen}")
+    if SYSCALL in (request.level, request.require):
+        request = replace(request, lack=find_lack())
     return _run_campaign(request, options)
 
 
@@ -85,13 +92,15 @@ def report(
 def _run_campaign(request: Request, options: Options) -> int:
     program = _program()
     command = write_command(program, options, request.seed)
-    config = make_config(request, command, program, options.scenario)
+    # What repeats one trial begins with these words; its level is one of them.
+    first_words = program if request.level == STEP else f"{program} --level {request.level}"
+    config = make_config(request, command, first_words, options.scenario)
     with RunDirectory(request.out, config, time.monotonic) as directory, console.keep_traceback(directory.path):
         repeat = f"seed {request.seed}, repeat with: {command}"
         _print(repeat, f"run directory {directory.path}, {request.jobs} jobs")
         try:
             with make_progress(Console(file=sys.stdout)) as watcher:
-                result = run_request(request, directory, watcher, start_processes(directory, request.engine))
+                result = run_request(request, directory, watcher, start_processes(directory, request.engine, request.is_traced))
             run = msgspec.structs.replace(_load(directory.path), judgement=None)
             summary = summarise(run)
             directory.finish(result.verdict, result.reasons, msgspec.to_builtins(summary))

@@ -21,7 +21,7 @@ from chaos.area import remove_tree
 from chaos.plan import Enumeration, enumerate_trials, find_killed, find_unfired, select_trials
 from chaos.pool import AllLostError, Answered, Began, Lost, Pool
 from chaos.required import required_oracles
-from chaos.results import Recording, Trial, TrialResult, Verdict, merge_verdicts
+from chaos.results import Action, Recording, Trial, TrialResult, Verdict, merge_verdicts
 from chaos.rundir import RunDirectory
 from chaos.scenario import Scenario
 from chaos.zygote_client import Zygote
@@ -60,15 +60,28 @@ class Watcher(Protocol):
         """One of them ended."""
 
 
+Enumerate = Callable[[Recording, Sequence[Action], int], Enumeration]
+"""Makes trials of a recording, a scenario's plan and the first number to give."""
+
+
 class Campaign:
     """Runs scenarios over a pool of zygotes and writes a run directory. `area` is where trials live while they run."""
 
-    def __init__(self, pool: Pool, run: RunDirectory, area: Path, watcher: Watcher, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        run: RunDirectory,
+        area: Path,
+        watcher: Watcher,
+        clock: Callable[[], float] = time.monotonic,
+        enumerate_one: Enumerate = enumerate_trials,
+    ) -> None:
         self._pool = pool
         self._run = run
         self._area = area
         self._watcher = watcher
         self._clock = clock
+        self._enumerate_one = enumerate_one
 
     def run(self, scenarios: Sequence[Scenario], limits: Limits, seed: int) -> CampaignResult:
         """The whole campaign. Raises MisuseError when `limits` leave no trial, AllLostError when no zygote is left."""
@@ -123,7 +136,7 @@ class Campaign:
         number = 1
         for recording in recordings:
             if recording.result.verdict is Verdict.PASS:
-                one = enumerate_trials(recording, by_name[recording.scenario].plan, number)
+                one = self._enumerate_one(recording, by_name[recording.scenario].plan, number)
                 number += len(one.trials)
                 self._run.add_steps(one)
                 enumerations.append(one)

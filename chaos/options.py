@@ -10,6 +10,8 @@ from chaos.campaign import Limits
 from chaos.catalogue import check_mode, choose
 from chaos.plan import FAULTS, format_step, parse_short_step
 from chaos.scenario import Scenario
+from chaos.syscalls.enumerate import DEFAULT_KILLS
+from chaos.syscalls.level import DEFAULT_SCENARIO, STEP, SYSCALL, check_level, check_required, check_syscalls
 from eventlog.errors import MisuseError
 
 _DURATION = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>ms|s|m|h)\Z")
@@ -32,11 +34,13 @@ class Options:
     out: str = ""
     stop_after: int | None = None
     json: str = ""
+    level: str = STEP
+    require: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A campaign that can be run."""
+    """A campaign that can be run. `kills` belongs to the syscall level; `lack` says why that is unavailable here, "" when it is not."""
 
     mode: str
     seed: int
@@ -46,6 +50,15 @@ class Request:
     engine: Path | None
     out: Path
     json: Path | None
+    level: str = STEP
+    require: str = ""
+    kills: int = DEFAULT_KILLS
+    lack: str = ""
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether kills are made in system calls."""
+        return self.level == SYSCALL and not self.lack
 
 
 def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
@@ -55,22 +68,29 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
             raise MisuseError(f"--{name} {value} must be at least 1")
     if options.seed is not None and options.seed < 0:
         raise MisuseError(f"--seed {options.seed} must not be negative")
+    is_syscall = check_level(options.level) == SYSCALL
     limits = Limits(
-        runs=options.runs,
+        runs=None if is_syscall else options.runs,
         budget_secs=parse_duration(options.budget) if options.budget else None,
         stop_after=options.stop_after,
         step=format_step(parse_short_step(options.step, "--step")) if options.step else "",
-        fault=_check_fault(options.fault),
+        fault="" if is_syscall else _check_fault(options.fault),
     )
+    scenarios = choose(options.mode, options.scenario or (str(DEFAULT_SCENARIO) if is_syscall else ""))
+    if is_syscall:
+        check_syscalls(options.fault, limits.step, scenarios)
     return Request(
         mode=check_mode(options.mode),
         seed=seed if options.seed is None else options.seed,
-        scenarios=tuple(choose(options.mode, options.scenario)),
+        scenarios=tuple(scenarios),
         limits=limits,
         jobs=options.jobs or jobs,
         engine=check_engine(options.engine),
         out=Path(options.out) if options.out else out,
         json=_check_json(options.json),
+        level=options.level,
+        require=check_required(options.require),
+        kills=options.runs or DEFAULT_KILLS,
     )
 
 
@@ -97,6 +117,7 @@ def write_command(program: str, options: Options, seed: int) -> str:
     """The exact command that repeats a campaign. Where its files go (--out, --json) and how many work (--jobs) is not part of what runs."""
     given: Sequence[tuple[str, object]] = (
         ("--mode", options.mode),
+        ("--level", "" if options.level == STEP else options.level),
         ("--runs", options.runs),
         ("--budget", options.budget),
         ("--scenario", options.scenario),
@@ -104,6 +125,7 @@ def write_command(program: str, options: Options, seed: int) -> str:
         ("--fault", options.fault),
         ("--engine", options.engine),
         ("--stop-after", options.stop_after),
+        ("--require", options.require),
         ("--seed", seed),
     )
     words = [word for name, value in given if value not in (None, "") for word in (name, str(value))]

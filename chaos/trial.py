@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from chaos.drivers import Place, base_environment
 from chaos.judging import Judgement, OracleProcess
@@ -45,10 +46,10 @@ def record_scenario(bench: Bench, scenario: Scenario, directory: Path) -> Record
     """A clean run: its steps, and its own verdict."""
     result = run_trial(bench, scenario, Trial(0, scenario.name, ()), directory, ())
     place = Place(directory)
-    return Recording(scenario.name, read_steps(place), result, _kill_mark(place))
+    return Recording(scenario.name, read_steps(place), result, read_kill_mark(place))
 
 
-def _kill_mark(place: Place) -> str:
+def read_kill_mark(place: Place) -> str:
     """The kind of mark that the clean run's ledger names."""
     ledger = place.state / "space" / "ledger"
     return "environment" if ledger.exists() and '"mark":"environment:' in ledger.read_text("utf-8", "replace") else "cgroup"
@@ -57,16 +58,32 @@ def _kill_mark(place: Place) -> str:
 def run_trial(bench: Bench, scenario: Scenario, trial: Trial, directory: Path, steps: Sequence[str]) -> TrialResult:
     """Run and judge one trial in an empty directory. Never raises for what the engine does."""
     began = time.monotonic()
-    place = _set_stage(scenario, directory)
-    reference = bench.reference(scenario, directory)
+    place = set_stage(scenario, directory)
+    bench.reference(scenario, directory)
     played = _Play(scenario, trial, place, bench.oracle.pid)
     played.run()
+    return judge_trial(bench, scenario, trial, place, played, began)
+
+
+class Played(Protocol):
+    """A play that has been run: the faults that fired, the runner's own findings, its drivers' ends, trouble of the harness."""
+
+    faults: list[Fault]
+    findings: list[OracleVerdict]
+    ends: list[Ended]
+    trouble: str
+
+
+def judge_trial(bench: Bench, scenario: Scenario, trial: Trial, place: Place, played: Played, began: float) -> TrialResult:
+    """Have what was played in `place` since `began` (monotonic seconds) judged."""
+    reference = bench.reference(scenario, place.directory)
     judgement = bench.oracle.judge(_question(scenario, place, reference, played))
     oracles = (*judgement.verdicts, *played.findings)
     return _conclude(trial, played, judgement, oracles, time.monotonic() - began)
 
 
-def _set_stage(scenario: Scenario, directory: Path) -> Place:
+def set_stage(scenario: Scenario, directory: Path) -> Place:
+    """The directories of a trial, made in `directory`, with the scenario's seed planted."""
     place = Place(directory)
     for path in (place.work, place.outside, directory / "scratch"):
         path.mkdir()
@@ -102,7 +119,7 @@ class _Play:
         left = end_everything(os.getpid(), self._oracle_pid)
         if left and not self.trouble:
             self.findings.append(OracleVerdict("processes", Verdict.FAIL, f"processes {left} outlived the session"))
-        _remove_cgroups(self._place)
+        remove_cgroups(self._place)
 
     def _wait_quiet(self) -> None:
         """Give the session's helpers their time to end; whoever is then still there is a finding, not trouble of the harness."""
@@ -190,7 +207,7 @@ def _is_half_written(step: str) -> bool:
     return parsed.role == "worker" and parsed.name.endswith(".write.half")
 
 
-def _question(scenario: Scenario, place: Place, reference: Reference, played: _Play) -> dict[str, object]:
+def _question(scenario: Scenario, place: Place, reference: Reference, played: Played) -> dict[str, object]:
     epochs = sorted({ended.epoch for ended in played.ends})
     return {
         "log": str(place.state / "log.sqlite"),
@@ -218,7 +235,7 @@ def _find_quarantine(place: Place) -> Path:
     return place.work / ".crashworthy-side" / "quarantine"
 
 
-def _conclude(trial: Trial, played: _Play, judgement: Judgement, oracles: tuple[OracleVerdict, ...], seconds: float) -> TrialResult:
+def _conclude(trial: Trial, played: Played, judgement: Judgement, oracles: tuple[OracleVerdict, ...], seconds: float) -> TrialResult:
     unfired = find_unfired(trial, played.faults)
     verdicts = [one.verdict for one in oracles]
     reasons = [f"{one.oracle}: {one.detail}" for one in oracles if one.verdict is not Verdict.PASS]
@@ -243,7 +260,7 @@ def _conclude(trial: Trial, played: _Play, judgement: Judgement, oracles: tuple[
     )
 
 
-def _remove_cgroups(place: Place) -> None:
+def remove_cgroups(place: Place) -> None:
     """Give back the cgroup leaves of a trial whose session did not come to give them back itself."""
     ledger = place.state / "space" / "ledger"
     if not ledger.exists():
