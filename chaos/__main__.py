@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -26,6 +27,8 @@ from chaos.progress import make_progress
 from chaos.replay import replay
 from chaos.results import Verdict, merge_verdicts
 from chaos.rundir import RunDirectory
+from chaos.syscalls.available import find_lack
+from chaos.syscalls.level import STEP, SYSCALL
 from eventlog.errors import MisuseError
 from reports.aggregate import group_troubles, summarise
 from reports.coverage import find_gaps
@@ -50,6 +53,7 @@ app.command("replay")(replay)
 def campaign(
     context: typer.Context,
     mode: Annotated[str, typer.Option(metavar="M", help="ci (chaos list modes)")] = "ci",
+    level: Annotated[str, typer.Option(metavar="L", help="step or syscall (chaos list levels)")] = STEP,
     seed: Annotated[int | None, typer.Option(metavar="N", help="order of the trials; random when absent")] = None,
     runs: Annotated[int | None, typer.Option(metavar="N", help="at most N trials")] = None,
     budget: Annotated[str, typer.Option(metavar="TIME", help="begin no trial after this time: 60s, 5m")] = "",
@@ -61,12 +65,14 @@ def campaign(
     engine: Annotated[str, typer.Option(metavar="DIR", help="run the engine copy in DIR instead of the installed one")] = "",
     out: Annotated[str, typer.Option(metavar="DIR", help="the run directory; chaos-runs/TIME-SEED when absent")] = "",
     stop_after: Annotated[int | None, typer.Option(metavar="N", help="stop after N failed trials")] = None,
+    require: Annotated[str, typer.Option(metavar="F", help="unknown when this fault is unavailable here")] = "",
     json: Annotated[str, typer.Option(metavar="F", help="also write everything the report says to F as JSON")] = "",
     junit: Annotated[str, typer.Option(metavar="F", help="also write each trial to F as a test case of JUnit XML")] = "",
     require_coverage: Annotated[bool, typer.Option("--require-coverage", help="unknown unless each label acted on was decided")] = False,
 ) -> int:
     """Run a campaign: one clean run per scenario, then one trial per step, each judged by the oracle."""
-    options = Options(mode, seed, runs, budget, jobs, scenario, step, fault, plan, engine, out, stop_after, json, junit, require_coverage)
+    selection = (mode, seed, runs, budget, jobs, scenario, step, fault, plan, engine)
+    options = Options(*selection, out, stop_after, json, junit, require_coverage, level, require)
     if context.invoked_subcommand is not None:
         if options != Options():
             raise MisuseError(f"options before {context.invoked_subcommand!r} belong to a campaign; put its own after it")
@@ -75,6 +81,8 @@ def campaign(
     chosen = drawn if seed is None else seed
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     request = check_options(options, drawn, (os.cpu_count() or 1) + 1, Path("chaos-runs") / f"{stamp}-{chosen}")
+    if SYSCALL in (request.level, request.require):
+        request = replace(request, lack=find_lack())
     return _run_campaign(request, options)
 
 
@@ -97,14 +105,17 @@ def report(
 def _run_campaign(request: Request, options: Options) -> int:
     program = _program()
     command = write_command(program, options, request.seed)
-    config = make_config(request, command, program, options.scenario)
+    # What repeats one trial begins with these words; its level is one of them.
+    first_words = program if request.level == STEP else f"{program} --level {request.level}"
+    config = make_config(request, command, first_words, options.scenario)
     with RunDirectory(request.out, config, time.monotonic) as directory, console.keep_traceback(directory.path):
         review = partial(_require_coverage, directory.path) if request.require_coverage else None
         repeat = f"seed {request.seed}, repeat with: {command}"
         _print(repeat, f"run directory {directory.path}, {request.jobs} jobs")
         try:
             with make_progress(Console(file=sys.stdout)) as watcher:
-                result = run_request(request, directory, watcher, start_processes(directory, request.engine), review)
+                start = start_processes(directory, request.engine, request.is_traced)
+                result = run_request(request, directory, watcher, start, review)
             summary = summarise(_load(directory.path))
             directory.finish(result.verdict, result.reasons, msgspec.to_builtins(summary))
             run = _load(directory.path)

@@ -87,16 +87,29 @@ class _Task:
     converges_to: Mapping[str, Any]
 
 
+Enumerate = Callable[[Recording, Scenario, TrialSet, int], Enumeration]
+"""Makes trials of a recording of a scenario's set, numbered from the last argument."""
+
+
 class Campaign:
     """Runs scenarios over a pool of zygotes and writes a run directory. `area` is where trials live while they run."""
 
-    def __init__(self, pool: Pool, run: RunDirectory, area: Path, watcher: Watcher, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        run: RunDirectory,
+        area: Path,
+        watcher: Watcher,
+        clock: Callable[[], float] = time.monotonic,
+        enumerate_one: Enumerate = enumerate_trials,
+    ) -> None:
         self._pool = pool
         self._run = run
         self._area = area
         self._watcher = watcher
         self._clock = clock
         self._kept_in_trouble: dict[Trial, str] = {}
+        self._enumerate_one = enumerate_one
 
     def run(self, scenarios: Sequence[Scenario], limits: Limits, seed: int) -> CampaignResult:
         """The whole campaign. Raises MisuseError when `limits` leave no trial, AllLostError when no zygote is left."""
@@ -160,7 +173,7 @@ class Campaign:
             if recording.result.verdict is not Verdict.PASS:
                 continue
             name = work.scenario.name
-            one = enumerate_trials(recording, work.scenario, work.trial_set, numbers.get(name, 0) + 1)
+            one = self._enumerate_one(recording, work.scenario, work.trial_set, numbers.get(name, 0) + 1)
             if plan and name not in numbers and not _has_trial(work.scenario, plan, recordings, works):
                 one = add_trial(one, plan)
             numbers[name] = numbers.get(name, 0) + len(one.trials)

@@ -5,17 +5,21 @@ import importlib.metadata
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from chaos.area import open_area
-from chaos.campaign import Campaign, CampaignResult, Watcher, Work
+from chaos.campaign import Campaign, CampaignResult, Enumerate, Watcher, Work
 from chaos.enumeration import Enumeration, enumerate_trials
 from chaos.needs import describe_missing
 from chaos.options import Request
 from chaos.pool import Pool
-from chaos.results import TrialResult, Verdict
+from chaos.results import TrialResult, Verdict, merge_verdicts
 from chaos.rundir import Config, KnownLabel, RunDirectory, describe_scenarios
 from chaos.scenario import Scenario
+from chaos.syscalls.enumerate import FAULT, enumerate_kills
+from chaos.syscalls.level import RUNNER, SYSCALL
+from chaos.trial_set import TrialSet
 from chaos.zygote_client import ProcessZygote, Zygote, zygote_command
 from eventlog.errors import MisuseError
 from recovery.labels import NOT_ACTED_ON, Label
@@ -61,9 +65,9 @@ def make_config(request: Request, command: str, program: str, scenario_argument:
     )
 
 
-def start_processes(run: RunDirectory, engine: Path | None) -> StartZygote:
-    """What starts the real zygotes of a run; their standard error goes to its directory."""
-    command = zygote_command(engine)
+def start_processes(run: RunDirectory, engine: Path | None, is_traced: bool = False) -> StartZygote:
+    """What starts the real zygotes of a run (of the syscall level when it `is_traced`); their standard error goes to its directory."""
+    command = [*zygote_command(engine), *(["--runner", RUNNER] if is_traced else [])]
     return lambda slot: ProcessZygote(command, run.path / "zygotes" / f"{slot}.txt", slot=slot)
 
 
@@ -85,10 +89,36 @@ def run_request(request: Request, run: RunDirectory, watcher: Watcher, start: St
     """
     scenarios = [one for one in request.scenarios if not describe_missing(one)]
     with open_area() as area, open_pool(start, request.jobs) as pool:
-        result = Campaign(pool, run, area, watcher).run(scenarios, request.limits, request.seed)
+        if request.level == SYSCALL and request.lack:
+            result = _record_only(scenarios, Campaign(pool, run, area, watcher))
+        else:
+            campaign = Campaign(pool, run, area, watcher, enumerate_one=_choose_enumeration(request))
+            result = campaign.run(scenarios, request.limits, request.seed)
+    result = _tell_lack(request, result)
     result = review(result) if review else result
     run.history.note("campaign ended", verdict=result.verdict)
     return result
+
+
+def _choose_enumeration(request: Request) -> Enumerate:
+    if not request.is_traced:
+        return enumerate_trials
+    return lambda recording, scenario, trial_set, first: enumerate_kills(recording, first, request.kills, request.seed, request.limits.step)
+
+
+def _record_only(scenarios: Sequence[Scenario], campaign: Campaign) -> CampaignResult:
+    """The clean runs alone, untraced: a level that is unavailable here is listed, not run."""
+    results = tuple(recording.result for recording in campaign.record([Work(one, TrialSet()) for one in scenarios]))
+    return CampaignResult(merge_verdicts([one.verdict for one in results]), (), results, (), 0)
+
+
+def _tell_lack(request: Request, result: CampaignResult) -> CampaignResult:
+    """The result with the reason why a level is unavailable; unknown instead of a pass when it was required."""
+    if not request.lack:
+        return result
+    reasons = (*result.reasons, f"syscall is unavailable here, no kill was made in a system call: {request.lack}")
+    is_required = request.require == FAULT
+    return replace(result, reasons=reasons, verdict=merge_verdicts([result.verdict, Verdict.UNKNOWN]) if is_required else result.verdict)
 
 
 def record_steps(scenarios: Sequence[Scenario], engine: Path | None, jobs: int) -> list[Enumeration]:

@@ -12,8 +12,10 @@ from chaos.console import write_json
 from chaos.launch import record_steps
 from chaos.options import check_engine
 from chaos.plan import FAULTS
+from chaos.syscalls.available import find_lack
+from chaos.syscalls.level import LEVELS, SYSCALL
 
-list_app = typer.Typer(help="List steps, faults, modes or scenarios.", rich_markup_mode=None, add_completion=False)
+list_app = typer.Typer(help="List steps, faults, modes, levels or scenarios.", rich_markup_mode=None, add_completion=False)
 
 Mode = Annotated[str, typer.Option(metavar="M", help="the mode whose scenarios are meant")]
 Json = Annotated[str, typer.Option("--json", metavar="F", help="also write them to F as JSON; - prints only that")]
@@ -48,6 +50,15 @@ def list_faults(json: Json = "") -> None:
 def list_modes(json: Json = "") -> None:
     """List what --mode takes."""
     _show_table(MODES, "mode", json)
+
+
+@list_app.command("levels")
+def list_levels(json: Json = "") -> None:
+    """List what --level takes, and whether it is available here."""
+    lack = find_lack()
+    words = {SYSCALL: f"unavailable here: {lack}"} if lack else {}
+    lines = [f"{level:<7}  {about}" + (f" ({words[level]})" if level in words else "") for level, about in LEVELS.items()]
+    _show(lines, [{"level": level, "about": about, "unavailable": words.get(level, "")} for level, about in LEVELS.items()], json)
 
 
 @list_app.command("scenarios")

@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chaos.actions import parse_plan
@@ -14,6 +14,9 @@ from chaos.plan import FAULTS
 from chaos.results import Action
 from chaos.scenario import Scenario
 from chaos.step import format_step, parse_short_step
+from chaos.syscalls.enumerate import DEFAULT_KILLS
+from chaos.syscalls.level import DEFAULT_SCENARIO, STEP, SYSCALL, check_level, check_required, check_syscalls
+from chaos.trial_set import TrialSet
 from eventlog.errors import MisuseError
 
 _DURATION = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>ms|s|m|h)\Z")
@@ -39,11 +42,13 @@ class Options:
     json: str = ""
     junit: str = ""
     require_coverage: bool = False
+    level: str = STEP
+    require: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A campaign that can be run."""
+    """A campaign that can be run. `kills` belongs to the syscall level; `lack` says why that is unavailable here, "" when it is not."""
 
     mode: str
     seed: int
@@ -55,6 +60,15 @@ class Request:
     json: Path | None
     junit: Path | None = None
     require_coverage: bool = False
+    level: str = STEP
+    require: str = ""
+    kills: int = DEFAULT_KILLS
+    lack: str = ""
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether kills are made in system calls."""
+        return self.level == SYSCALL and not self.lack
 
 
 def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
@@ -64,18 +78,23 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
             raise MisuseError(f"--{name} {value} must be at least 1")
     if options.seed is not None and options.seed < 0:
         raise MisuseError(f"--seed {options.seed} must not be negative")
+    is_syscall = check_level(options.level) == SYSCALL
     limits = Limits(
-        runs=options.runs,
+        runs=None if is_syscall else options.runs,
         budget_secs=parse_duration(options.budget) if options.budget else None,
         stop_after=options.stop_after,
         step=format_step(parse_short_step(options.step, "--step")) if options.step else "",
-        fault=_check_fault(options.fault),
+        fault="" if is_syscall else _check_fault(options.fault),
         plan=_check_plan(options),
     )
+    scenarios = choose(options.mode, options.scenario or (str(DEFAULT_SCENARIO) if is_syscall else ""))
+    if is_syscall:
+        check_syscalls(options.fault, limits.step, scenarios)
+        scenarios = [replace(one, trials=(TrialSet(),)) for one in scenarios]  # one recording, from nothing
     return Request(
         mode=check_mode(options.mode),
         seed=seed if options.seed is None else options.seed,
-        scenarios=tuple(choose(options.mode, options.scenario)),
+        scenarios=tuple(scenarios),
         limits=limits,
         jobs=options.jobs or jobs,
         engine=check_engine(options.engine),
@@ -83,6 +102,9 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
         json=_check_json(options.json),
         junit=check_junit(options.junit, options.json),
         require_coverage=options.require_coverage,
+        level=options.level,
+        require=check_required(options.require),
+        kills=options.runs or DEFAULT_KILLS,
     )
 
 
@@ -121,6 +143,7 @@ def write_command(program: str, options: Options, seed: int) -> str:
     (--jobs) is not part of what runs."""
     given: Sequence[tuple[str, object]] = (
         ("--mode", options.mode),
+        ("--level", "" if options.level == STEP else options.level),
         ("--runs", options.runs),
         ("--budget", options.budget),
         ("--scenario", options.scenario),
@@ -129,6 +152,7 @@ def write_command(program: str, options: Options, seed: int) -> str:
         ("--plan", options.plan),
         ("--engine", options.engine),
         ("--stop-after", options.stop_after),
+        ("--require", options.require),
         ("--seed", seed),
     )
     words = [word for name, value in given if value not in (None, "") for word in (name, str(value))]

@@ -56,10 +56,10 @@ def record_scenario(bench: Bench, scenario: Scenario, prefix: tuple[Action, ...]
     result, played, judgement = _run(bench, scenario, trial, directory, {})
     place = Place(directory)
     steps = read_steps(place, played.recorded_from)
-    return Recording(scenario.name, steps, result, _kill_mark(place), prefix, saved, judgement.final_parts or {})
+    return Recording(scenario.name, steps, result, read_kill_mark(place), prefix, saved, judgement.final_parts or {})
 
 
-def _kill_mark(place: Place) -> str:
+def read_kill_mark(place: Place) -> str:
     """The kind of mark that the clean run's ledger names."""
     ledger = place.state / "space" / "ledger"
     return "environment" if ledger.exists() and '"mark":"environment:' in ledger.read_text("utf-8", "replace") else "cgroup"
@@ -80,14 +80,31 @@ def _run(
     began = time.monotonic()
     if any(directory.iterdir()):
         raise FileExistsError(f"{directory} is not empty")
-    reference = bench.reference(scenario, directory)
+    bench.reference(scenario, directory)
     state = bench.saved.set_stage(scenario, trial.plan[: trial.saved], directory)
     place = Place(directory)
     part = Part(trial.plan[len(state.faults) :], trial.entry, state.ends)
     played = Play(scenario, place, part, bench.oracle).run_to_end()
     played.faults[:0] = state.faults
     played.edits[:0] = state.edits
-    _remove_cgroups(place)
+    remove_cgroups(place)
+    result, judgement = judge_trial(bench, scenario, trial, place, played, began, converges_to, transcribe=transcribe)
+    return result, played, judgement
+
+
+def judge_trial(
+    bench: Bench,
+    scenario: Scenario,
+    trial: Trial,
+    place: Place,
+    played: Played,
+    began: float,
+    converges_to: Mapping[str, Any],
+    *,
+    transcribe: bool = False,
+) -> tuple[TrialResult, Judgement]:
+    """Have what was played in `place` since `began` (monotonic seconds) judged; its reference has been made."""
+    reference = bench.references[scenario.name]
     question = _question(scenario, trial, place, reference, played) | {
         "converges_to": converges_to.get("final"),
         "converges_to_parts": converges_to.get("parts"),
@@ -96,8 +113,8 @@ def _run(
     judgement = bench.oracle.judge(question)
     result = _conclude(trial, played, judgement, (*judgement.verdicts, *played.findings), time.monotonic() - began)
     if transcribe or result.verdict is not Verdict.PASS:
-        _transcribe(bench, scenario, result, directory, question, converges_to)
-    return result, played, judgement
+        _transcribe(bench, scenario, result, place.directory, question, converges_to)
+    return result, judgement
 
 
 def _transcribe(
@@ -110,9 +127,7 @@ def _transcribe(
     write_transcript(directory, Transcript(to_json(scenario), result, list(events), dict(converges_to)))
 
 
-def _question(
-    scenario: Scenario, trial: Trial, place: Place, reference: Reference, played: Played
-) -> dict[str, object]:
+def _question(scenario: Scenario, trial: Trial, place: Place, reference: Reference, played: Played) -> dict[str, object]:
     epochs = sorted({ended.epoch for ended in played.ends})
     return {
         "log": str(place.state / "log.sqlite"),
@@ -191,7 +206,7 @@ def _conclude(trial: Trial, played: Played, judgement: Judgement, oracles: tuple
     )
 
 
-def _remove_cgroups(place: Place) -> None:
+def remove_cgroups(place: Place) -> None:
     """Give back the cgroup leaves of a trial whose session did not come to give them back itself."""
     ledger = place.state / "space" / "ledger"
     if not ledger.exists():

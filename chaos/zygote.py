@@ -1,6 +1,7 @@
-"""The zygote's first lines: run by path, isolated and without site, it puts the given directories on the path and becomes `chaos.runner`.
+"""The zygote's first lines: run by path, isolated and without site, it puts the given directories on the path and becomes a runner
+(`chaos.runner` when no other is named).
 
-    python -I -S zygote.py --path DIR [--path DIR ...]
+    python -I -S zygote.py --path DIR [--path DIR ...] [--runner MODULE]
 
 It imports little on purpose: half of a trial's CPU is fork, page faults and exit, and the size of the zygote is the lever.
 """
@@ -9,8 +10,8 @@ import runpy
 import sys
 
 if __name__ == "__main__":
-    arguments = sys.argv[1:]
-    sys.path[:0] = [place for flag, place in zip(arguments[::2], arguments[1::2], strict=True) if flag == "--path"]
+    arguments = list(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
+    sys.path[:0] = [place for flag, place in arguments if flag == "--path"]
     # msgspec takes it when it is there and does without when it is not: a tenth of the zygote's own memory, which every fork copies.
     sys.modules["typing_extensions"] = None  # type: ignore[assignment]
-    runpy.run_module("chaos.runner", run_name="__main__")
+    runpy.run_module(dict(arguments).get("--runner", "chaos.runner"), run_name="__main__")

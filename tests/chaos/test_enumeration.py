@@ -1,6 +1,7 @@
 """From a recording to trials: every step is killed or named unreachable, every freeze is planned to its end."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -131,7 +132,7 @@ CALLS = (
         ({"until": "driver@1:nowhere:1"}, CALLS),
     ],
 )
-def test_a_set_may_be_limited_to_a_call_and_up_to_a_step(limits: dict[str, object], chosen: tuple[str, ...]) -> None:
+def test_a_set_may_be_limited_to_a_call_and_up_to_a_step(limits: dict[str, Any], chosen: tuple[str, ...]) -> None:
     made = enumerate_set(CALLS, freeze=("driver", "shim"), **limits)
     assert steps_of(made, "kill") == steps_of(made, "freeze") == list(chosen)
     left = dict.fromkeys((step for step in CALLS if step not in chosen), "not in this scenario")
