@@ -30,9 +30,22 @@ def forbidden_statements() -> Iterator[tuple[str, str]]:
     yield "stream", "UPDATE stream SET head_seq = head_seq - 1"
 
 
+REFUSING: set[tuple[str, ...]] = set()
+"""Schemas, by the text of all they hold, of which a log refused everything: the same triggers on the same tables refuse again."""
+
+
 def accepted_statements(connection: sqlite3.Connection) -> list[str]:
     """What a log does not refuse though it must, a sentence each. The connection is in autocommit mode; nothing is kept: a refused
-    statement changed nothing, and any other is rolled back before the next is tried."""
+    statement changed nothing, and any other is rolled back before the next is tried. A schema that refused all is not tried again."""
+    schema = tuple(str(row[0]) for row in connection.execute("SELECT sql FROM sqlite_master ORDER BY type, name"))
+    complaints = [] if schema in REFUSING else try_all(connection)
+    if not complaints:
+        REFUSING.add(schema)
+    return complaints
+
+
+def try_all(connection: sqlite3.Connection) -> list[str]:
+    """The complaints about every forbidden statement."""
     complaints = []
     for table, statement in forbidden_statements():
         if not connection.in_transaction:

@@ -341,7 +341,7 @@ def test_a_bug_in_a_thread_reaches_the_caller(bench: Bench) -> None:
             raise KeyError("a bug")
 
     with pytest.raises(KeyError, match="a bug"):
-        bench.start(lambda slot: Broken({}), jobs=2)
+        bench.start(lambda slot: Broken({}, slot=slot), jobs=2)
 
 
 def test_real_processes_make_the_same_campaign(bench: Bench) -> None:

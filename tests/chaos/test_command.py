@@ -145,8 +145,8 @@ class Zygote(FakeZygote):
 
     decided: tuple[str, ...] = ()
 
-    def run(self, scenario: Scenario, trial: Trial, directory: Path, steps: Sequence[str]) -> TrialResult:
-        return msgspec.structs.replace(super().run(scenario, trial, directory, steps), labels=dict.fromkeys(self.decided, 1))
+    def run(self, scenario: Scenario, trial: Trial, directory: Path, converges_to: Mapping[str, Any]) -> TrialResult:
+        return msgspec.structs.replace(super().run(scenario, trial, directory, converges_to), labels=dict.fromkeys(self.decided, 1))
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., i
 
     def run(*arguments: str, script: Mapping[str, str] | None = None, decided: Iterable[str] = ()) -> int:
         kind = type("Zygote", (Zygote,), {"decided": tuple(decided)})
-        monkeypatch.setattr(command, "start_processes", lambda directory, engine: lambda slot: kind(script or {}))
+        monkeypatch.setattr(command, "start_processes", lambda directory, engine, is_traced: lambda slot: kind(script or {}, slot=slot))
         return console.run(command.app, ["--scenario", "small.toml", "--seed", "7", "--jobs", "1", "--out", "run", *arguments])
 
     return run

@@ -32,7 +32,7 @@ def witnessed_scenario() -> Scenario:
 def kill_at(runner: ProcessZygote, directory: Path, step: str) -> TrialResult:
     """The result of one trial that kills at `step`."""
     trial = Trial(1, "small", (Action(step, "kill"),), "syscall", "syscall")
-    return runner.run(witnessed_scenario(), trial, directory, ())
+    return runner.run(witnessed_scenario(), trial, directory, {})
 
 
 def put_first(directory: Path, text: str) -> str:

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from chaos.plan import parse_step
 from chaos.results import Recording, Trial, Verdict
+from chaos.step import parse_step
 from chaos.syscalls.enumerate import DEFAULT_KILLS, NOT_DRAWN, draw_passes, enumerate_kills, share_kills
 from chaos.syscalls.inject import KINDS, Pass, format_pass
 from eventlog.errors import MisuseError

@@ -108,9 +108,9 @@ def test_levels_are_listed_with_what_is_missing(
     ("arguments", "sentence"),
     [
         (["--level", "atom"], "unknown level 'atom'; there are step, syscall (chaos list levels tells more)"),
-        (["--level", "syscall", "--fault", "supersede"], "--fault supersede: the level syscall only kills"),
+        (["--level", "syscall", "--fault", "freeze"], "--fault freeze: the level syscall only kills"),
         (["--level", "syscall", "--step", "driver:start:1"], "--step: driver@1:start:1 is no system call of the first driver"),
-        (["--require", "hug"], "--require 'hug' is no fault; there are kill, exec, supersede"),
+        (["--require", "hug"], "--require 'hug' is no fault; there are kill, exec, freeze"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_254(
