@@ -1,6 +1,7 @@
 # Two commands do all the set-up on a machine with Python 3.11 or newer, git and make:
 #   make chaos    make the environment, install, run the crash campaign of CI
 #   make test     likewise; the whole test suite on all cores
+#   make syscalls likewise; kills in system calls, where there is strace
 # Nothing outside .venv is touched. Another interpreter: make test PYTHON=/path/to/python3
 
 SHELL := /bin/sh
@@ -11,10 +12,13 @@ PYTHON ?= $(shell for candidate in python3.11 python3 python3.12 python3.13 pyth
 VENV := .venv
 READY := $(VENV)/ready
 
-.PHONY: chaos test clean
+.PHONY: chaos test syscalls clean
 
 chaos: $(READY)
 	@$(VENV)/bin/chaos --mode ci
+
+syscalls: $(READY)
+	@$(VENV)/bin/chaos --level syscall --seed 1
 
 test: $(READY)
 	@$(VENV)/bin/python -m pytest -n auto

@@ -7,6 +7,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from chaos.trees import remove_tree
+
 SHARED_MEMORY = Path("/dev/shm")
 PREFIX = "chaos-"
 NEEDED_BYTES = 2 << 30
@@ -31,17 +33,6 @@ def _sweep(parent: Path) -> None:
         pid = area.name.removeprefix(PREFIX).partition("-")[0]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists() and area.is_dir() and area.stat().st_uid == os.geteuid():
             remove_tree(area)
-
-
-def remove_tree(directory: Path) -> None:
-    """Remove what trials left, also directories that a command closed to its owner. Never raises; links are not followed."""
-    shutil.rmtree(directory, ignore_errors=True)
-    if not directory.exists():
-        return
-    for name, _, _ in os.walk(directory):
-        with contextlib.suppress(OSError):  # what still cannot be opened stays; the area is temporary by name
-            os.chmod(name, 0o700)
-    shutil.rmtree(directory, ignore_errors=True)
 
 
 def _is_roomy_tmpfs(memory: Path, mounts: Path) -> bool:

@@ -19,7 +19,6 @@ from typing import Any, Protocol
 import msgspec
 
 from chaos.actions import format_action, format_plan
-from chaos.area import remove_tree
 from chaos.enumeration import Enumeration, add_trial, enumerate_trials
 from chaos.plan import find_fired, find_unfired, select_trials
 from chaos.pool import AllLostError, Answered, Began, Lost, Pool
@@ -27,6 +26,7 @@ from chaos.required import required_oracles
 from chaos.results import Action, Recording, Trial, TrialResult, Verdict, merge_verdicts
 from chaos.rundir import RunDirectory
 from chaos.scenario import Scenario
+from chaos.trees import remove_tree
 from chaos.trial_set import TrialSet
 from chaos.zygote_client import Zygote, ZygoteError
 from eventlog.errors import MisuseError
@@ -179,7 +179,7 @@ class Campaign:
             numbers[name] = numbers.get(name, 0) + len(one.trials)
             self._run.add_steps(one)
             enumerations.append(one)
-            tasks += [_Task(work, trial, _expected_parts(work, recording)) for trial in one.trials]
+            tasks += [_Task(work, trial, _expected_parts(work, recording, trial)) for trial in one.trials]
         return tasks, tuple(enumerations)
 
     def _run_trials(self, tasks: Sequence[_Task], stop_after: int | None, deadline: float | None) -> list[TrialResult]:
@@ -239,8 +239,12 @@ def _has_trial(scenario: Scenario, plan: tuple[Action, ...], recordings: Sequenc
     return any(trial.plan == plan for trials in made for trial in trials)
 
 
-def _expected_parts(work: Work, recording: Recording) -> Mapping[str, Any]:
-    """What every trial of a set must end in: where interrupted calls are issued again, what its clean run ended in."""
+def _expected_parts(work: Work, recording: Recording, trial: Trial) -> Mapping[str, Any]:
+    """What a trial of a set must end in: where interrupted calls are issued again and nothing else changes the end, what the set's clean
+    run ended in."""
+    later = trial.plan[len(work.trial_set.before) :]
+    if any(action.do == "edit" or action.who.startswith("command@") for action in later):
+        return {}
     may_differ = work.scenario.on_interrupted != "reissue" and not work.trial_set.label
     if not recording.parts or may_differ or not work.trial_set.converges:
         return {}

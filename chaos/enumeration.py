@@ -76,7 +76,7 @@ def _choose_killed(
     steps: Sequence[str], trial_set: TrialSet, unprovable: frozenset[str]
 ) -> tuple[tuple[str, ...], tuple[Unreachable, ...]]:
     first = min((parsed.epoch for parsed in map(parse_step, steps) if parsed.role == "driver"), default=1)
-    window = _find_window(steps, trial_set, first)
+    window, recovery = _find_window(steps, trial_set, first), _find_recovery(steps, first)
     reasons: dict[str, str] = {}
     for step in steps:
         parsed = parse_step(step)
@@ -88,8 +88,8 @@ def _choose_killed(
             reasons[step] = "not yet"
         elif step not in window:
             reasons[step] = "not in this scenario"
-        elif trial_set.label and step in steps[_find_recovered(steps, first) + 1 :]:
-            reasons[step] = "not in this scenario"  # recovery is over: what follows is killed by a set without a label
+        elif trial_set.label and step not in recovery:
+            reasons[step] = "not in this scenario"  # before and after recovery: killed by a set without a label
     aimed = [step for step in steps if step not in reasons]
     sampled = _sample(aimed, trial_set.sample)
     reasons |= {step: "not in this scenario" for step in aimed if step not in sampled}
@@ -109,10 +109,13 @@ def _find_window(steps: Sequence[str], trial_set: TrialSet, epoch: int) -> froze
     return frozenset(steps[begin:end])
 
 
-def _find_recovered(steps: Sequence[str], epoch: int) -> int:
-    """The place of the step with which recovery ends; the last one when it was not passed."""
-    recovered = f"driver@{epoch}:recovered:1"
-    return steps.index(recovered) if recovered in steps else len(steps) - 1
+def _find_recovery(steps: Sequence[str], epoch: int) -> frozenset[str]:
+    """The steps of recovery: from before the floor is raised (rule T1) to its end, or to where the next attempt begins, which is a call
+    like any other. All steps when these are not passed."""
+    ends = [f"driver@{epoch}:recovered:1", f"driver@{epoch}:intent.commit.before:1"]
+    floor = f"driver@{epoch}:floor.commit.before:1"
+    begin = steps.index(floor) if floor in steps else 0
+    return frozenset(steps[begin : min((steps.index(step) + 1 for step in ends if step in steps), default=len(steps))])
 
 
 def _sample(steps: Sequence[str], wanted: int) -> list[str]:

@@ -1,17 +1,23 @@
-"""Programs a scenario needs: without one of them it is unavailable, which is neither a pass nor a failure. Pure."""
+"""Programs a scenario needs: without one of them it is unavailable, which is neither a pass nor a failure. """
 
-import shutil
+import os
 from collections.abc import Callable, Sequence
 
 from chaos.scenario import Scenario
 
 
-def find_missing(needs: Sequence[str], find: Callable[[str], str | None] = shutil.which) -> tuple[str, ...]:
+def find_program(name: str) -> str | None:
+    """The first executable of this name on PATH. (`shutil.which` would bring six modules into the zygote, which every fork copies.)"""
+    places = [os.path.join(place, name) for place in os.environ.get("PATH", os.defpath).split(os.pathsep)]
+    return next((place for place in places if os.path.isfile(place) and os.access(place, os.X_OK)), None)
+
+
+def find_missing(needs: Sequence[str], find: Callable[[str], str | None] = find_program) -> tuple[str, ...]:
     """Those of `needs` that `find` (a search of PATH) does not find, in order."""
     return tuple(program for program in needs if find(program) is None)
 
 
-def describe_missing(scenario: Scenario, find: Callable[[str], str | None] = shutil.which) -> str:
+def describe_missing(scenario: Scenario, find: Callable[[str], str | None] = find_program) -> str:
     """Why a scenario is unavailable here, in words; "" when it is available."""
     missing = find_missing(scenario.needs, find)
     return f"unavailable: it needs {', '.join(missing)}, not found on PATH" if missing else ""

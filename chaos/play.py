@@ -18,6 +18,7 @@ from chaos.drivers import Place
 from chaos.processes import (
     end_everything,
     holds_write_lock,
+    is_running,
     is_stopped,
     kill_child,
     kill_other,
@@ -111,7 +112,6 @@ class Play:
         self._place = place
         self._part = part
         self._observer = observer
-        self._oracle_pid = observer.pid
         self._stage: Stage
         self._killed: set[int] = set()
         self._frozen: dict[str, int] = {}
@@ -122,7 +122,7 @@ class Play:
     def run_to_end(self) -> Played:
         """Play the plan, drive on until the session ends; trouble of the harness is kept as a sentence."""
         self._run(self._finish)
-        left = end_everything(os.getpid(), self._oracle_pid)
+        left = end_everything(os.getpid(), self._observer.pid)
         if left and not self.played.trouble:
             self.played.findings.append(OracleVerdict("processes", Verdict.FAIL, f"processes {left} outlived the session"))
         return self.played
@@ -133,10 +133,14 @@ class Play:
 
         def wait_quiet() -> None:
             nonlocal is_quiet
-            is_quiet = not self._stage.running() and wait_all_ended(left_behind(self._oracle_pid), quiet_secs)
+            deadline = time.monotonic() + quiet_secs
+            while self._stage.running() and time.monotonic() < deadline:
+                self._look("the drivers to end", deadline + DRIVER_SECS)  # one that lost a shim or its file worker halts by itself
+            has_gone_on = self._is_over or bool(self._stage.running())
+            is_quiet = not has_gone_on and wait_all_ended(left_behind(self._observer.pid), quiet_secs)
 
         self._run(wait_quiet)
-        end_everything(os.getpid(), self._oracle_pid)
+        end_everything(os.getpid(), self._observer.pid)
         return is_quiet and not self.played.trouble and all(fault.fired for fault in self.played.faults)
 
     def _run(self, then: Callable[[], None]) -> None:
@@ -206,7 +210,7 @@ class Play:
     def _can_go_on(self, role: str, epoch: int) -> bool:
         """With no driver at work: whether a step can still be reached, by a process left of its epoch, or by a driver started now."""
         if epoch <= self._stage.newest:
-            return role != "driver" and any(self._is_of_epoch(pid, epoch) for pid in left_behind(self._oracle_pid))
+            return role != "driver" and any(self._is_of_epoch(pid, epoch) for pid in left_behind(self._observer.pid))
         if self._is_over or self._stage.newest - len(self._part.before) >= MOST_DRIVERS:
             return False
         self._start_next()
@@ -229,7 +233,7 @@ class Play:
             self._look_after(action.who)
             return Fault("", "end", True, fired, note="" if fired else "it was never started", who=action.who)
         pid = self._frozen.get(action.who) or (self._find(action, None) if role == "command" else find_process(self._place, action.who))
-        while pid in left_behind(self._oracle_pid):
+        while pid in left_behind(self._observer.pid):
             self._look(f"{action.who} to end", deadline)
         self._look_after(action.who)
         return Fault("", "end", True, bool(pid), pid, note="" if pid else "there was no such process", who=action.who)
@@ -237,9 +241,14 @@ class Play:
     # Doing
 
     def _start_next(self) -> None:
-        if self._stage.newest and not any(one.role.partition(".")[0] in WRITERS for one in self._list_alive()):
+        if self._stage.newest and not self._has_writer():
             self.played.looks.append(self._observer.list_tree(self._place.work))
         self._stage.start(self._next_epoch(), self._part.entry)
+
+    def _has_writer(self) -> bool:
+        """Whether anything lives that may change the workspace. Asked of the trace too: one whose parent dies just now is in no tree."""
+        traced = {traced.pid for traced in read_trace(self._place) if traced.step.partition("@")[0].partition(".")[0] in WRITERS}
+        return any(map(is_running, traced)) or any(one.role.partition(".")[0] in WRITERS for one in self._list_alive())
 
     def _next_epoch(self) -> int:
         """One more than the last, but 1 again while no log was made: an epoch above 1 says that there was one (rule L9)."""
@@ -255,10 +264,10 @@ class Play:
         if role == "command":
             return next((one.pid for one in self._list_alive() if one.role == "command"), 0)
         pid = self._stage.running().get(int(epoch), 0) if role == "driver" else find_process(self._place, action.who)
-        return pid if pid in left_behind(self._oracle_pid) else 0
+        return pid if pid in left_behind(self._observer.pid) else 0
 
     def _list_alive(self) -> tuple[Alive, ...]:
-        return list_alive(os.getpid(), self._oracle_pid, read_roles(self._place))
+        return list_alive(os.getpid(), self._observer.pid, read_roles(self._place))
 
     def _kill(self, action: Action, reached: Reached | None) -> Fault:
         """Record what lives, SIGKILL the process, read back how it died."""
@@ -304,7 +313,7 @@ class Play:
         if not pid:
             return Fault("", "wake", False, False, note="it was not frozen", who=action.who)
         self.played.woken.append(Woken(action.who, self._observer.list_tree(self._place.work), self._read_head()))
-        if pid not in left_behind(self._oracle_pid):
+        if pid not in left_behind(self._observer.pid):
             is_driver = action.who.startswith("driver@")
             return Fault("", "wake", True, not is_driver, pid, note="it was dead already", who=action.who)
         stopped = is_stopped(pid)
@@ -313,9 +322,9 @@ class Play:
 
     def _release(self, action: Action) -> Fault:
         steps = [step for step in self._stage.waiting if step.startswith(f"{action.who}:")]
-        for step in steps:
-            self._stage.let_go(step)
-        return Fault("", "release", True, bool(steps), note="" if steps else "it was not held at any step", who=action.who)
+        let_go = [self._stage.let_go(step) for step in steps]
+        note = "it was not held at any step" if not steps else "" if all(let_go) else "it was dead already"
+        return Fault("", "release", True, not note, note=note, who=action.who)
 
     def _look_after(self, who: str) -> None:
         """After the end of one that was woken: what it may have changed."""
@@ -360,8 +369,8 @@ class Play:
             self._look(f"driver {self._stage.newest} to end", deadline)
         while self._stage.running():
             self._look("every driver to end", deadline)
-        if wait_all_ended(left_behind(self._oracle_pid), QUIET_SECS):
-            reap_all(self._oracle_pid)
+        if wait_all_ended(left_behind(self._observer.pid), QUIET_SECS):
+            reap_all(self._observer.pid)
 
     def _judge_ends(self) -> None:
         """What the ends of drivers since the last look say."""

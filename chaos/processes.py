@@ -154,6 +154,11 @@ def stop_process(pid: int, seconds: float) -> bool:
     return state == "T"
 
 
+def is_running(pid: int) -> bool:
+    """Whether there is a process of this number that has not ended."""
+    return read_stat(pid)[:1] not in ([], ["Z"], ["X"])
+
+
 def is_stopped(pid: int) -> bool:
     """Whether a process is stopped by a signal."""
     return (read_stat(pid) or ["X"])[0] == "T"

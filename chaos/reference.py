@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never
 
-from chaos.area import remove_tree
 from chaos.judging import OracleProcess
 from chaos.needs import describe_missing
 from chaos.plain import PlainEnd, run_plainly
 from chaos.scenario import Scenario
 from chaos.seed import plant_seed
+from chaos.trees import remove_tree
 from eventlog.errors import MisuseError
 from recovery.script import BashCall, Call, EditCall, WriteCall
 

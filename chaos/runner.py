@@ -4,6 +4,7 @@ The runner is the zygote itself: it forks the drivers, so it sees their wait sta
 outlives them. It starts no thread, opens no log and runs no user code; it is forked from while it is in that state.
 """
 
+import functools
 import gc
 import sys
 import traceback
@@ -14,14 +15,14 @@ import msgspec
 
 from chaos.judging import OracleProcess
 from chaos.results import Action, Recording, Trial, TrialResult
-from chaos.scenario import from_json
+from chaos.scenario import Scenario, from_json
 from chaos.trial import Bench, record_scenario, run_trial
 from recovery.space.kernel import become_subreaper, name_process
 
 
 class _Request(msgspec.Struct, frozen=True):
     op: str
-    scenario: dict[str, Any]
+    scenario: msgspec.Raw
     directory: str
     trial: Trial | None = None
     prefix: tuple[Action, ...] = ()
@@ -51,10 +52,15 @@ def serve() -> None:
         oracle.close()
 
 
+@functools.lru_cache(maxsize=64)
+def _read_scenario(text: bytes) -> Scenario:
+    return from_json(msgspec.json.decode(text))
+
+
 def _answer(bench: Bench, line: bytes) -> _Answer:
     try:
         request = msgspec.json.decode(line, type=_Request)
-        scenario = from_json(request.scenario)
+        scenario = _read_scenario(bytes(request.scenario))
         match request.op, request.trial:
             case "record", _:
                 return _Answer(recording=record_scenario(bench, scenario, request.prefix, Path(request.directory)))

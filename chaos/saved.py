@@ -6,8 +6,6 @@ It is made only where every process then ended by itself: with a command alive t
 """
 
 import os
-import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from chaos.results import Action, Fault
 from chaos.scenario import Scenario
 from chaos.seed import plant_seed
 from chaos.stage import Ended
+from chaos.trees import copy_tree, empty_tree
 from recovery.workspace.side import read_root_identity
 
 QUIET_SECS = 1.5
@@ -46,7 +45,7 @@ class SavedStates:
         if state is None or state.copy is None:
             make_stage(scenario, directory)
             return SavedState(None)
-        _copy(state.copy, directory)
+        copy_tree(state.copy, directory)
         return state
 
     def find_longest(self, scenario: Scenario, actions: tuple[Action, ...], directory: Path) -> int:
@@ -74,9 +73,9 @@ class SavedStates:
             for name in filter(None, (scenario.gate, scenario.ready)):
                 (place.outside / name).unlink(missing_ok=True)  # they are for a command still to come
             place.socket.unlink()
-            _copy(directory, copy)
+            copy_tree(directory, copy)
             state = SavedState(copy, tuple(play.played.faults), tuple(play.played.ends), tuple(play.played.edits))
-        _empty(directory)
+        empty_tree(directory)
         return state
 
 
@@ -92,16 +91,3 @@ def make_stage(scenario: Scenario, directory: Path) -> Place:
 def _has_own_identity(place: Place) -> bool:
     """Whether the root bears an identity that a copy bears too (rule R6): without one it is known by its inode, and a copy is another."""
     return read_root_identity(str(place.work)).id is not None
-
-
-def _copy(source: Path, target: Path) -> None:
-    # cp -a alone keeps hard links, FIFOs, attributes, modes, times and every name.
-    subprocess.run(["cp", "-a", "--", f"{source}/.", str(target)], check=True)
-
-
-def _empty(directory: Path) -> None:
-    for path in directory.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()

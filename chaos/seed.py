@@ -14,7 +14,7 @@ from chaos.scenario import SeedEntry
 from eventlog.errors import MisuseError
 
 LIBRARY_PACKAGES = (
-    "asyncio", "collections", "concurrent", "ctypes", "curses", "dbm", "email", "encodings", "html", "http", "importlib", "json", "logging",
+    "collections", "concurrent", "ctypes", "curses", "dbm", "email", "encodings", "html", "http", "importlib", "json", "logging",
     "multiprocessing", "re", "sqlite3", "tomllib", "unittest", "urllib", "wsgiref", "xml", "xmlrpc", "zoneinfo",
 )  # fmt: skip
 """Packages that every distribution of Python 3.11 and newer has whole."""

@@ -93,10 +93,12 @@ class Stage:
         self.armed.discard(step)
         return self.waiting.pop(step)
 
-    def let_go(self, step: str) -> None:
-        """Let the process that waits at a step go on, and a command that waits for the gate if nothing wants it alive any more."""
-        release(self.deal_with(step))
+    def let_go(self, step: str) -> bool:
+        """Let the process that waits at a step go on, and a command that waits for the gate if nothing wants it alive any more; False when
+        that process is dead."""
+        is_alive = release(self.deal_with(step))
         self.open_wanted_gate()
+        return is_alive
 
     def open_wanted_gate(self) -> None:
         """Open the gate if a driver waits for a command and no fault still to come in its epoch wants that alive."""
@@ -164,10 +166,15 @@ class Stage:
         wait_until(self.is_ready, READY_SECS, f"the command to make {self._scenario.ready}")
 
 
-def release(reached: Reached) -> None:
-    """Let a process go on from its step."""
-    reached.connection.sendall(b"\0")
-    reached.connection.close()
+def release(reached: Reached) -> bool:
+    """Let a process go on from its step; False when it is dead by now (a takeover killed it where it was held)."""
+    try:
+        reached.connection.sendall(b"\0")
+    except (BrokenPipeError, ConnectionResetError):
+        return False
+    finally:
+        reached.connection.close()
+    return True
 
 
 def wants_live_command(step: Step) -> bool:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from chaos.actions import format_action
-from chaos.area import remove_tree
 from chaos.drivers import Place, base_environment
 from chaos.judging import Judgement, OracleProcess
 from chaos.plan import find_unfired
@@ -24,6 +23,7 @@ from chaos.saved import SavedStates
 from chaos.scenario import Scenario, to_json
 from chaos.stage import read_steps
 from chaos.transcript import Transcript, write_transcript
+from chaos.trees import remove_tree
 
 ROOT_SIDE_NAME = ".crashworthy-side"
 """The engine's own name inside a root: what is tried there while the side directory is readied is nobody's content (rule R2)."""
@@ -145,6 +145,8 @@ def _question(scenario: Scenario, trial: Trial, place: Place, reference: Referen
         "expect_finished": True,
         "outside_edits": any(action.do == "edit" for action in trial.plan),
         "superseded": [],
+        # Oracles are the same in every trial: that none of them is blind is shown once, on the clean run that must pass first.
+        "suspect": trial.number == 0,
         "edits": played.edits,
         "frozen": [_woken_to_json(woken) for woken in played.woken if woken.listing_after is not None],
         "quarantine": str(_find_quarantine(place)),

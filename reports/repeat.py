@@ -58,7 +58,7 @@ def _select(trial: Trial) -> list[str]:
     if is_clean(trial):
         return []
     if trial.entry == "syscall":
-        return ["--level", "syscall"]
+        return ["--step", trial.plan[0].at]
     first = trial.plan[0]
     if trial.entry == "exec":
         return ["--step", first.at, "--fault", "exec"]

@@ -45,9 +45,15 @@ ORACLES: Mapping[str, Oracle] = {
 def judge(request: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to a judge request. Raises RequestError when the request itself is wrong."""
     evidence = gather(parse_judge_request(request))
-    findings = {name: doubt(name, oracle, evidence, run_oracle(oracle, evidence)) for name, oracle in ORACLES.items()}
+    findings = {name: ask(name, oracle, evidence) for name, oracle in ORACLES.items()}
     verdicts = [verdict_to_json(name, finding) for name, finding in findings.items() if finding is not None]
     return {"verdicts": verdicts, **summarise(evidence)}
+
+
+def ask(name: str, oracle: Oracle, evidence: Evidence) -> Finding | None:
+    """What an oracle finds, doubted when the request says so."""
+    finding = run_oracle(oracle, evidence)
+    return doubt(name, oracle, evidence, finding) if evidence.request.suspect else finding
 
 
 def verdict_to_json(name: str, finding: Finding) -> dict[str, Any]:

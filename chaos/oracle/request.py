@@ -23,6 +23,7 @@ What follows may be left out (default in brackets); `request_items.py` has the f
 | `converges_to_parts` | that run's `final_parts`: with them a finding says what differs, with its `listing` in them also where (null) |
 | `edits` | what somebody else did to the workspace, in order; null: not told, and `outside_edits` counts instead (null) |
 | `displaced` | what the runner saw before it started a driver and what is otherwise at the end (empty) |
+| `suspect` | whether each oracle is asked again about spoiled evidence, which it must notice (true) |
 | `frozen` | what it saw before it woke a frozen process that a newer epoch had overtaken, and after that one's end (empty) |
 
 The runner looks for `displaced` while nothing lives that still writes in the workspace, and for `frozen` while nobody else is at work:
@@ -80,6 +81,7 @@ class JudgeRequest:
     edits: tuple[Edit, ...] | None
     displaced: tuple[Seen, ...]
     frozen: tuple[Woken, ...]
+    suspect: bool = True
 
 
 def text(value: Any) -> str:
@@ -178,6 +180,7 @@ def parse_judge_request(request: Mapping[str, Any]) -> JudgeRequest:
         superseded=take(request, "superseded", lambda value: tuple(map(pair, value))),
         quarantine=take(request, "quarantine", or_null(path)),
         history=take_or(request, "history", False, flag),
+        suspect=take_or(request, "suspect", True, flag),
         converges_to=take_or(request, "converges_to", None, or_null(text)),
         converges_to_parts=take_or(request, "converges_to_parts", None, or_null(final_parts_from_json)),
         edits=take_or(request, "edits", None, or_null(items(edit_from_json))),

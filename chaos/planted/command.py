@@ -10,10 +10,10 @@ from typing import Annotated, Any, assert_never
 import msgspec
 import typer
 
-from chaos.area import remove_tree
 from chaos.console import ExitCode, write_json
 from chaos.planted.bug import Bug, choose_bugs, load_bugs
 from chaos.planted.hunt import Caught, Missed, Outcome, Unproved, hunt, plant_bug, run_sound
+from chaos.trees import remove_tree
 from eventlog.errors import MisuseError
 
 PLANTED_FORMAT = 1

@@ -261,7 +261,6 @@ def test_trials_must_converge_to_the_clean_run_of_their_set_where_that_is_known(
     }
 
 
-@pytest.mark.xfail(reason="chaos/campaign.py: _expected_parts does not look at the plan")
 def test_after_an_edit_that_the_clean_run_had_not_nothing_is_known_of_the_end(bench: Bench) -> None:
     asked: list[tuple[Trial, int, Path, Mapping[str, Any]]] = []
     edit = Action(STEPS[1], "edit", path="a", content="b")

@@ -1,8 +1,9 @@
 """The command: each mistake is one sentence and 254, trouble is 255 with a file, verdicts are 0, 1, 2."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import msgspec

@@ -167,7 +167,6 @@ def test_the_end_of_a_command_is_waited_for(perform: Perform) -> None:
     assert stage.alive == []
 
 
-@pytest.mark.xfail(reason="chaos/play.py: Play keeps the pid that the oracle had when the trial began")
 def test_an_oracle_that_is_started_while_the_trial_is_played_is_no_process_of_it(
     perform: Perform, monkeypatch: pytest.MonkeyPatch
 ) -> None:

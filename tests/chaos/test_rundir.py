@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from chaos.area import open_area, remove_tree
+from chaos.area import open_area
 from chaos.enumeration import enumerate_trials
 from chaos.results import RUN_FORMAT, Action, Recording, Trial, Verdict
 from chaos.rundir import Config, RunDirectory, name_artifact
+from chaos.trees import remove_tree
 from chaos.trial_set import TrialSet
 from eventlog.errors import MisuseError
 from reports.load import LoadError, load_run
