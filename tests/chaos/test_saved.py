@@ -191,7 +191,7 @@ def test_a_state_is_made_once_and_copied_with_all_that_is_in_it(fake_play: type[
         # A command that is still to come says for itself that it is ready, and waits for the gate.
         assert [path.name for path in (directory / "outside").iterdir()] == ["pipe"]
         (work / "count").write_text("changed by a trial")
-        module._empty(directory)
+        module.empty_tree(directory)
     assert fake_play.played_plans == [(KILL,)]
 
 
@@ -209,7 +209,7 @@ def test_each_scenario_beginning_and_directory_has_a_state_of_its_own(
     for scenario, actions, place in [*asked, *asked]:
         states.set_stage(scenario, actions, place)
         found.append((place / "work" / "count").read_text())
-        module._empty(place)
+        module.empty_tree(place)
     assert found == ["1", "2", "3", "4"] * 2
 
 
@@ -221,7 +221,7 @@ def test_without_actions_and_where_nothing_can_be_saved_the_stage_is_the_first(
         assert states.set_stage(SEEDED, actions, directory) == SavedState(None)
         assert {path.name for path in directory.iterdir()} == {"work", "outside", "scratch"}
         assert [path.name for path in (directory / "work").iterdir()] == ["seed"]
-        module._empty(directory)
+        module.empty_tree(directory)
     assert fake_play.played_plans == [unquiet]
 
 

@@ -38,7 +38,7 @@ def test_a_clean_run_passes_and_lists_its_steps(zygote: ProcessZygote, directory
     ("prefix", "epoch", "saved"),
     [
         ("kill driver@1:intent.commit.before:2", 2, 1),
-        ("kill shim.1@1:ended:1", 2, 0),
+        ("kill shim.1@1:ended:1", 2, 1),
         (f"kill {OUTCOME}; kill driver@2:decided:1", 3, 2),
         (f"wait {OUTCOME}; kill who driver@1; kill driver@2:decided:1", 3, 3),
     ],

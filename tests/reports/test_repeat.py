@@ -72,9 +72,9 @@ def test_any_other_plan_is_repeated_by_its_text(actions: tuple[Action, ...]) -> 
     assert command.isprintable()
 
 
-def test_a_kill_under_strace_is_repeated_by_its_level() -> None:
+def test_a_kill_under_strace_is_repeated_by_its_step() -> None:
     trial = make_plan(1, "syscall", Action("driver@1:fdatasync:2", "kill"), entry="syscall").trial
-    assert repeat_command(CONFIG, trial) == "chaos --mode ci --scenario small --level syscall --seed 7"
+    assert repeat_command(CONFIG, trial) == "chaos --mode ci --scenario small --step driver@1:fdatasync:2 --seed 7"
 
 
 def test_what_was_kept_is_replayed_from_its_file() -> None:
