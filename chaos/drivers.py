@@ -19,6 +19,8 @@ from recovery.settings import read_settings
 from recovery.space.kernel import name_process
 
 HARNESS_FAILED = 99
+ROOT_SIDE_NAME = ".crashworthy-side"
+"""The engine's own name inside a root: what is tried there while the side directory is readied is nobody's content (rule R2)."""
 KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SESSION_KILL_MARK")
 
 
@@ -55,6 +57,13 @@ class Place:
     @property
     def session(self) -> Path:
         return self.directory / "session.toml"
+
+    def find_quarantine(self) -> Path:
+        """Where restores put what they displace: beside the root, or inside it where that cannot be had (rule R2)."""
+        for name in sorted(os.listdir(self.directory)):
+            if name.startswith(".crashworthy-"):
+                return self.directory / name / "quarantine"
+        return self.work / ROOT_SIDE_NAME / "quarantine"
 
     def output(self, epoch: int) -> Path:
         """A driver's stdout."""

@@ -115,6 +115,7 @@ class Play:
         self._stage: Stage
         self._killed: set[int] = set()
         self._frozen: dict[str, int] = {}
+        self._kept: Listing = {}
         self._judged = 0
         self._is_over = any(ended.code == 0 for ended in part.before)
         self.played = Played(ends=list(part.before))
@@ -125,6 +126,7 @@ class Play:
         left = end_everything(os.getpid(), self._observer.pid)
         if left and not self.played.trouble:
             self.played.findings.append(OracleVerdict("processes", Verdict.FAIL, f"processes {left} outlived the session"))
+        self._check_kept()
         return self.played
 
     def run_plan_only(self, quiet_secs: float) -> bool:
@@ -241,9 +243,25 @@ class Play:
     # Doing
 
     def _start_next(self) -> None:
+        self._kept.update(self._list_quarantine())
         if self._stage.newest and not self._has_writer():
             self.played.looks.append(self._observer.list_tree(self._place.work))
         self._stage.start(self._next_epoch(), self._part.entry)
+
+    def _list_quarantine(self) -> Listing:
+        quarantine = self._place.find_quarantine()
+        return self._observer.list_tree(quarantine) if quarantine.is_dir() else {}
+
+    def _check_kept(self) -> None:
+        """What once lay in quarantine lies there to the end: nothing may take from it or write over it (I10, rule R3)."""
+        if not self._kept:
+            return
+        final = self._list_quarantine()
+        for path, entry in sorted(self._kept.items()):
+            if entry.get("kind") != "d" and final.get(path) != entry:
+                detail = "what lay in quarantine when a driver was started is gone or changed at the end"
+                self.played.findings.append(OracleVerdict("quarantine-kept", Verdict.FAIL, detail, path, str(entry), str(final.get(path))))
+                return
 
     def _has_writer(self) -> bool:
         """Whether anything lives that may change the workspace. Asked of the trace too: one whose parent dies just now is in no tree."""

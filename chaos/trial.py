@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.actions import format_action
-from chaos.drivers import Place, base_environment
+from chaos.drivers import ROOT_SIDE_NAME, Place, base_environment
 from chaos.judging import Judgement, OracleProcess
 from chaos.plan import find_unfired
 from chaos.play import Listing, Part, Play, Played, Woken, unplayed
@@ -24,9 +24,6 @@ from chaos.scenario import Scenario, to_json
 from chaos.stage import read_steps
 from chaos.transcript import Transcript, write_transcript
 from chaos.trees import remove_tree
-
-ROOT_SIDE_NAME = ".crashworthy-side"
-"""The engine's own name inside a root: what is tried there while the side directory is readied is nobody's content (rule R2)."""
 
 
 @dataclass(slots=True)
@@ -149,7 +146,7 @@ def _question(scenario: Scenario, trial: Trial, place: Place, reference: Referen
         "suspect": trial.number == 0,
         "edits": played.edits,
         "frozen": [_woken_to_json(woken) for woken in played.woken if woken.listing_after is not None],
-        "quarantine": str(_find_quarantine(place)),
+        "quarantine": str(place.find_quarantine()),
     }
 
 
@@ -167,13 +164,6 @@ def _find_displaced(looks: Sequence[Listing], final: Listing) -> list[dict[str, 
     """What stood in the workspace before a successor and stands otherwise at the end: it must be somewhere."""
     entries = ((path, entry) for look in looks for path, entry in look.items() if entry != final.get(path) and path != ROOT_SIDE_NAME)
     return [{**entry, "path": path} for path, entry in entries if entry.get("kind") in ("f", "l")]
-
-
-def _find_quarantine(place: Place) -> Path:
-    for name in sorted(os.listdir(place.directory)):
-        if name.startswith(".crashworthy-"):
-            return place.directory / name / "quarantine"
-    return place.work / ROOT_SIDE_NAME / "quarantine"
 
 
 def _conclude(trial: Trial, played: Played, judgement: Judgement, oracles: tuple[OracleVerdict, ...], seconds: float) -> TrialResult:
