@@ -4,6 +4,7 @@ The runner is the zygote itself: it forks the drivers, so it sees their wait sta
 outlives them. It starts no thread, opens no log and runs no user code; it is forked from while it is in that state.
 """
 
+import encodings.ascii  # noqa: F401 - else every fork imports it by itself, with the first file it opens as ASCII
 import functools
 import gc
 import sys

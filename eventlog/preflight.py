@@ -16,6 +16,9 @@ REFUSED_FILESYSTEMS = frozenset(
 )
 
 
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
 def filesystem_of(path: str, mountinfo: str) -> str:
     """The file system type that holds the absolute, resolved `path`, by the longest mount point; "" when none matches."""
     best, kind = -1, ""
@@ -32,7 +35,7 @@ def filesystem_of(path: str, mountinfo: str) -> str:
 
 
 def _unescape(field: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
+    return _OCTAL.sub(lambda found: chr(int(found[1], 8)), field)
 
 
 def is_refused(kind: str) -> bool:

@@ -10,9 +10,12 @@ from eventlog.values import Epoch, Seq, StreamId
 from eventlog.writer import Appended, Record, Writer
 from recovery.state import SessionState, fold_event, fold_stream
 
+Known = tuple[SessionState, list[str]]
+"""A session's verified, folded state, and the hash (hex) of every event by seq - 1."""
 
-def read_state(reader: Reader, stream: StreamId) -> tuple[SessionState, list[str]]:
-    """The verified, folded state of a session, and the hash (hex) of every event by seq - 1. Raises CorruptError, MisuseError."""
+
+def read_state(reader: Reader, stream: StreamId) -> Known:
+    """The verified, folded state of a session, and its hashes. Raises CorruptError, MisuseError."""
     if reader.stream(stream) is None:
         known = ", ".join(row.id for row in reader.streams())
         raise MisuseError(
@@ -33,11 +36,18 @@ def only_stream(reader: Reader) -> StreamId:
 class Journal:
     """One driver's log handle, its epoch, and the fold. Every append is fenced; what it returns stands on disk."""
 
-    def __init__(self, writer: Writer, stream: StreamId, epoch: Epoch) -> None:
+    def __init__(self, writer: Writer, stream: StreamId, epoch: Epoch, known: Known | None = None) -> None:
+        """`known` is what this process has just read and verified: it is taken as it is while the log's head is still the same event."""
         self._writer = writer
         self.stream = stream
         self.epoch = epoch
-        self.state, self.hashes = read_state(writer.reader, stream)
+        is_current = known is not None and self._is_head(known[0])
+        self.state, self.hashes = known if known is not None and is_current else read_state(writer.reader, stream)
+
+    def _is_head(self, state: SessionState) -> bool:
+        """Whether a state was read up to the log's present head: its hash stands for all events before it."""
+        row = self.reader.stream(self.stream)
+        return row is not None and (row.head_seq, row.head_hash.hex(), row.floor) == (state.head_seq, state.head_hash, state.floor)
 
     @property
     def reader(self) -> Reader:

@@ -17,7 +17,7 @@ from eventlog.show import show_text
 from eventlog.values import StreamId
 from eventlog.writer import Record, create_log
 from recovery.capture import list_untracked, look
-from recovery.journal import only_stream, read_state
+from recovery.journal import Known, only_stream, read_state
 from recovery.script import Session, call_to_json, encode_bytes
 from recovery.space.ledger import LEDGER_FORMAT, create_ledger
 from recovery.space.local import SpacePaths
@@ -75,7 +75,7 @@ def log_missing(state: str) -> LogMissingError:
     return LogMissingError(f"{name}: the log is missing, though its session has run; put it back: a missing log is never made anew")
 
 
-def open_session(session: Session, epoch: int | None, allow_network: bool, clock: Clock, ids: Ids) -> SessionState | None:
+def open_session(session: Session, epoch: int | None, allow_network: bool, clock: Clock, ids: Ids) -> Known | None:
     """Make the session's log when there is none yet: None then. An existing session must be the same one, and its state is returned.
 
     Raises MisuseError, LogMissingError, ScanError.
@@ -101,7 +101,7 @@ def _nearest_directory(path: str) -> str:
     return path
 
 
-def _create(session: Session, clock: Clock, ids: Ids) -> SessionState | None:
+def _create(session: Session, clock: Clock, ids: Ids) -> Known | None:
     root = os.path.realpath(session.workspace)
     found = look(root)
     identity = read_root_identity(root)
@@ -154,18 +154,18 @@ def remove_second_names(state: str) -> None:
                 durable.unlink(path, "log.leftover")
 
 
-def _read_same(session: Session) -> SessionState:
+def _read_same(session: Session) -> Known:
     reader = Reader.open(log_path(session.state))
     try:
-        state, _ = read_state(reader, StreamId(session.name))
+        known = read_state(reader, StreamId(session.name))
     finally:
         reader.close()
-    if state.opened.script != [call_to_json(call) for call in session.calls]:
+    if known[0].opened.script != [call_to_json(call) for call in session.calls]:
         raise MisuseError(
             f"session {session.name} in {show_text(session.state)} began with other calls than its file has now; "
             f"finish it as it began with `recovery drive {show_text(session.state)}`, or give the new calls another name and state"
         )
-    return state
+    return known
 
 
 def ensure_ledger(state: SessionState, paths: SpacePaths) -> None:

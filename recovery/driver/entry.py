@@ -30,7 +30,7 @@ from recovery.driver.heartbeat import Heartbeat
 from recovery.driver.identity_files import forget_dead, highest_intended, leave_identity
 from recovery.facts import LedgerFact
 from recovery.gather import gather, open_ledger_fact
-from recovery.journal import Journal, only_stream, read_state
+from recovery.journal import Journal, Known, only_stream, read_state
 from recovery.opening import (
     check_log_exists,
     check_places,
@@ -108,7 +108,7 @@ def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socke
     state_directory = os.path.realpath(order.state)
     holders = Holders(settings.holders, ports.clock)
     is_new = holders.claim(root, name, state_directory, is_finished)
-    known: SessionState | None = None
+    known: Known | None = None
     if order.session is not None:
         if not os.path.exists(log_path(order.state)) and holders.has_begun(root, name, state_directory):
             raise log_missing(order.state)
@@ -124,12 +124,12 @@ def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socke
     check_log_exists(order.state)
     check_writable_place(order.state, allow_network=settings.allow_network)
     remove_second_names(order.state)
-    state = known or _read(order.state, StreamId(name))
-    if state.is_finished:
+    known = known or _read(order.state, StreamId(name))
+    if known[0].is_finished:
         holders.release(root, name, state_directory)
         return _say_finished(order.state, name, None)
-    ensure_ledger(state, space_paths(order.state))
-    code = _drive_epoch(order, settings, ports, spawner, setting, root, state)
+    ensure_ledger(known[0], space_paths(order.state))
+    code = _drive_epoch(order, settings, ports, spawner, setting, root, known)
     if code == 0:
         holders.release(root, name, state_directory)
     return code
@@ -147,21 +147,22 @@ def _find_session(order: Order) -> tuple[str, str]:
     if order.session is not None:
         return order.session.name, order.session.workspace
     check_log_exists(order.state)
-    opened = _read(order.state, None).opened
+    opened = _read(order.state, None)[0].opened
     return opened.name, os.fsdecode(decode_bytes(opened.workspace, "workspace"))
 
 
-def _read(state: str, stream: StreamId | None) -> SessionState:
+def _read(state: str, stream: StreamId | None) -> Known:
     reader = Reader.open(log_path(state))
     try:
-        return read_state(reader, stream or only_stream(reader))[0]
+        return read_state(reader, stream or only_stream(reader))
     finally:
         reader.close()
 
 
 def _drive_epoch(
-    order: Order, settings: Settings, ports: Ports, spawner: socket.socket, setting: MarkSetting, root: str, state: SessionState
+    order: Order, settings: Settings, ports: Ports, spawner: socket.socket, setting: MarkSetting, root: str, known: Known
 ) -> int:
+    state = known[0]
     paths = space_paths(order.state)
     ledger = _open_ledger(paths.ledger, ports.clock)
     epoch = settings.epoch or _next_epoch(order.state, state, ledger)
@@ -169,7 +170,7 @@ def _drive_epoch(
     nonce = ports.ids.new_id().hex()
     driver = events.DriverIdentity(nonce, identity.pid, identity.start_ticks, identity.boot_id, identity.pid_namespace)
     identity_file = leave_identity(order.state, driver, epoch)
-    journal = Journal(Writer.open(log_path(order.state), ports.ids), StreamId(state.opened.name), Epoch(epoch))
+    journal = Journal(Writer.open(log_path(order.state), ports.ids), StreamId(state.opened.name), Epoch(epoch), known)
     try:
         opened = journal.state.opened
         if not journal.raise_floor(

@@ -24,6 +24,7 @@ from recovery.space.identity import ProcessIdentity, is_dead, kill_and_wait, ope
 MarkKind = Literal["cgroup", "environment"]
 ENVIRONMENT_VARIABLE = "CRASHWORTHY_MARK"
 DEATH_SECS = 10.0
+_NUMBER = re.compile(r"\d+")
 _NOTHING_TOUCHED = "no workspace path was touched; end what is named and drive again"
 
 
@@ -71,7 +72,7 @@ def find_cgroup_base() -> str:
 
 def _has_cgroup_kill(release: str) -> bool:
     """Whether this kernel knows cgroup.kill, which came with Linux 5.14. The topmost cgroup never shows the file, its children do."""
-    numbers = [int(part) for part in re.findall(r"\d+", release)[:2]]
+    numbers = [int(part) for part in _NUMBER.findall(release)[:2]]
     return numbers >= [5, 14]
 
 

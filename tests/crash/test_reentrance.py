@@ -128,7 +128,6 @@ def test_decision_rerun_restored_when_the_driver_dies_between_restore_and_rerun(
         "driver@2:takeover.killed:1",
         "driver@2:gather.before:1",
         "driver@2:decided:1",
-        "spawner@2:start:1",
     ],
 )
 def test_invariant_I12_a_takeover_killed_at_any_step_is_done_again(sandbox: Sandbox, step: str) -> None:
