@@ -57,7 +57,7 @@ def campaign(
     seed: Annotated[int | None, typer.Option(metavar="N", help="order of the trials; random when absent")] = None,
     runs: Annotated[int | None, typer.Option(metavar="N", help="at most N trials")] = None,
     budget: Annotated[str, typer.Option(metavar="TIME", help="begin no trial after this time: 60s, 5m")] = "",
-    jobs: Annotated[int | None, typer.Option(metavar="N", help="zygotes at work; cores + 1 when absent")] = None,
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="zygotes at work; two per core when absent")] = None,
     scenario: Annotated[str, typer.Option(metavar="S", help="one scenario: its name, or the path of its file")] = "",
     step: Annotated[str, typer.Option(metavar="STEP", help="only trials aimed at ROLE:NAME:N or ROLE@EPOCH:NAME:N")] = "",
     fault: Annotated[str, typer.Option(metavar="F", help="only trials of this fault (chaos list faults)")] = "",
@@ -80,7 +80,7 @@ def campaign(
     drawn = secrets.randbelow(1 << 32)
     chosen = drawn if seed is None else seed
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    request = check_options(options, drawn, (os.cpu_count() or 1) + 1, Path("chaos-runs") / f"{stamp}-{chosen}")
+    request = check_options(options, drawn, 2 * (os.cpu_count() or 1), Path("chaos-runs") / f"{stamp}-{chosen}")
     if SYSCALL in (request.level, request.require):
         request = replace(request, lack=find_lack())
     return _run_campaign(request, options)

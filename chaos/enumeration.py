@@ -58,12 +58,17 @@ def enumerate_trials(recording: Recording, scenario: Scenario, trial_set: TrialS
     fault = "again" if trial_set.label else "edit" if any(action.do == "edit" for action in recording.prefix) else "kill"
     plans = [((*recording.prefix, Action(step, "kill")), "fork", fault) for step in killed]
     plans += [(_freeze_plan(recording.prefix, step), "fork", "freeze") for step in frozen]
-    plans += [((Action(EXEC_STEP, "kill"),), "exec", "exec")] if EXEC_STEP in killed and not recording.prefix else []
+    plans += [((Action(EXEC_STEP, "kill"),), "exec", "exec")] if _has_exec(steps, trial_set) else []
     trials = tuple(
         Trial(number, scenario.name, plan, entry, fault, recording.saved if entry == "fork" else 0)
         for number, (plan, entry, fault) in enumerate(plans, first_number)
     )
     return Enumeration(recording.scenario, steps, trials, unreachable, recording.kill_mark, recording.prefix, frozen, not_frozen)
+
+
+def _has_exec(steps: Sequence[str], trial_set: TrialSet) -> bool:
+    """Whether a set has the trial of the real command: one that kills drivers from nothing."""
+    return EXEC_STEP in steps and not trial_set.before and "driver" in trial_set.kill
 
 
 def add_trial(one: Enumeration, plan: tuple[Action, ...]) -> Enumeration:

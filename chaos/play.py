@@ -290,7 +290,7 @@ class Play:
     def _kill(self, action: Action, reached: Reached | None) -> Fault:
         """Record what lives, SIGKILL the process, read back how it died."""
         if self._scenario.ready and not self._stage.is_gate_open() and any(one.role == "command" for one in self._list_alive()):
-            self._stage.wait_ready()
+            self._stage.wait_ready(lambda: not any(one.role == "command" for one in self._list_alive()))
         pid = self._find(action, reached)
         if not pid:
             return Fault(action.at, "kill", False, False, note="there was no such process", who=action.who)

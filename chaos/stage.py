@@ -161,9 +161,9 @@ class Stage:
         """True when a command has said that it waits."""
         return bool(self._scenario.ready) and (self._place.outside / self._scenario.ready).exists()
 
-    def wait_ready(self) -> None:
-        """Wait until the command says that it waits."""
-        wait_until(self.is_ready, READY_SECS, f"the command to make {self._scenario.ready}")
+    def wait_ready(self, has_ended: Callable[[], bool]) -> None:
+        """Wait until the command says that it waits, or has ended without a word: not every call of a scenario waits."""
+        wait_until(lambda: self.is_ready() or has_ended(), READY_SECS, f"the command to make {self._scenario.ready}")
 
 
 def release(reached: Reached) -> bool:

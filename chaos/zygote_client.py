@@ -32,6 +32,11 @@ ANSWER_SECS = 120.0
 """Far above any trial (each has deadlines of its own in the zygote): only a zygote that hangs itself meets it."""
 
 
+SHARED_BY_FORKS = {"LD_BIND_NOW": "1", "MALLOC_ARENA_MAX": "1"}
+"""For the zygote's own start: symbols are bound and one arena is made before it forks, instead of by every fork for itself. Its drivers and
+their commands get an environment of their own."""
+
+
 class ZygoteError(Exception):
     """The harness could not do what was asked; the zygote lives."""
 
@@ -73,7 +78,12 @@ class ProcessZygote:
         with log.open("ab") as errors:
             # A session of its own: Ctrl-C reaches the campaign only, which then ends its zygotes in order.
             self._process = subprocess.Popen(
-                list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+                list(command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+                env={**os.environ, **SHARED_BY_FORKS},
             )
 
     def record(self, scenario: Scenario, prefix: Sequence[Action], directory: Path) -> Recording:

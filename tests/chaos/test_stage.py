@@ -138,9 +138,9 @@ def test_leaving_the_stage_ends_its_drivers(place: Place) -> None:
 def test_a_command_is_waited_for_until_it_says_that_it_is_ready(stage: Stage, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "READY_SECS", 0.01)
     with pytest.raises(TimeoutError, match=r"^waited 0.01 s for the command to make ready$"):
-        stage.wait_ready()
+        stage.wait_ready(lambda: False)
     (place.outside / "ready").touch()
-    stage.wait_ready()
+    stage.wait_ready(lambda: False)
 
 
 def test_the_gate_opens_once_and_stays_open(stage: Stage, place: Place) -> None:
