@@ -11,6 +11,7 @@ from chaos.results import Action, Recording, Trial
 from chaos.scenario import Scenario
 from chaos.step import Step, format_step, holds_lock, parse_step, role_of
 from chaos.trial_set import TrialSet
+from eventlog.errors import MisuseError
 
 EXEC_STEP = "driver@1:outcome.commit.before:1"
 
@@ -104,10 +105,14 @@ def _choose_killed(
 def _find_window(steps: Sequence[str], trial_set: TrialSet, epoch: int) -> frozenset[str]:
     """The steps that a set is limited to: of one call, from before its intent to before the next intent or the end; up to its `until`."""
     begin, end = 0, len(steps)
+    if trial_set.until and trial_set.until not in steps:
+        raise MisuseError(f"until {trial_set.until}: the clean run passes no such step; chaos list steps shows those it passes")
+    if trial_set.call and f"driver@{epoch}:intent.commit.before:{trial_set.call}" not in steps:
+        raise MisuseError(f"call {trial_set.call}: the recorded driver begins no such call; count from the first that it begins")
     if trial_set.call:
         intent = f"driver@{epoch}:intent.commit.before:{{}}"
         ends = [intent.format(trial_set.call + 1), f"driver@{epoch}:finish.syncfs.before:1"]
-        begin = steps.index(intent.format(trial_set.call)) if intent.format(trial_set.call) in steps else len(steps)
+        begin = steps.index(intent.format(trial_set.call))
         end = min((steps.index(step) for step in ends if step in steps), default=len(steps))
     if trial_set.until in steps:
         end = min(end, steps.index(trial_set.until) + 1)

@@ -4,7 +4,7 @@ Every line has `at_ms` (milliseconds since the campaign began) and `what`:
 
 - `trial started` with `trial`, `scenario`, `entry`; a clean run is trial 0 of its scenario
 - `trial ended` with `trial`, `scenario`, `end` (`ok`, `failed`, `unknown`), `reason`
-- `fault armed`, `fault reached`, `fault fired` with `trial`, `at`, `do`, and for fired `pid` and `signal`
+- `fault armed`, `fault reached`, `fault fired` with `trial`, `scenario`, `at`, `do`, `who`, and for fired `pid` and `signal`
 - `zygote lost` with `slot` and `reason`; `campaign ended` with `verdict`
 
 A line is whole or it is the last one, cut by a crash of the harness: readers stop there.
@@ -46,16 +46,17 @@ class History:
         """A trial begins, and its faults are armed."""
         self.note("trial started", trial=trial.number, scenario=trial.scenario, entry=trial.entry)
         for action in trial.plan:
-            self.note("fault armed", trial=trial.number, at=action.at, do=action.do)
+            self.note("fault armed", trial=trial.number, scenario=trial.scenario, at=action.at, do=action.do, who=action.who)
 
     def note_ended(self, result: TrialResult) -> None:
         """What became of each fault, then how the trial ended."""
-        number = result.trial.number
+        number, scenario = result.trial.number, result.trial.scenario
         for fault in result.faults:
             if fault.reached:
-                self.note("fault reached", trial=number, at=fault.at, do=fault.do)
+                self.note("fault reached", trial=number, scenario=scenario, at=fault.at, do=fault.do, who=fault.who)
             if fault.fired:
-                self.note("fault fired", trial=number, at=fault.at, do=fault.do, pid=fault.pid, signal=fault.signal)
+                what = {"at": fault.at, "do": fault.do, "who": fault.who, "pid": fault.pid, "signal": fault.signal}
+                self.note("fault fired", trial=number, scenario=scenario, **what)
         end = _end(result.verdict)
         self.note("trial ended", trial=number, scenario=result.trial.scenario, end=end, reason=result.reason)
 

@@ -121,15 +121,25 @@ CALLS = (
 
 
 @pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [
+        ({"call": 3}, "call 3: the recorded driver begins no such call"),
+        ({"until": "driver@1:nowhere:1"}, "until driver@1:nowhere:1: the clean run passes no such step"),
+    ],
+)
+def test_a_limit_that_the_clean_run_does_not_know_is_refused(limits: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(MisuseError, match=sentence):
+        enumerate_set(CALLS, **limits)
+
+
+@pytest.mark.parametrize(
     ("limits", "chosen"),
     [
         ({"call": 1}, CALLS[1:3]),
         ({"call": 2}, CALLS[3:5]),
-        ({"call": 3}, ()),
         ({"until": CALLS[2]}, CALLS[:3]),
         ({"call": 1, "until": CALLS[1]}, CALLS[1:2]),
         ({"call": 2, "until": CALLS[6]}, CALLS[3:5]),
-        ({"until": "driver@1:nowhere:1"}, CALLS),
     ],
 )
 def test_a_set_may_be_limited_to_a_call_and_up_to_a_step(limits: dict[str, Any], chosen: tuple[str, ...]) -> None:
