@@ -68,8 +68,8 @@ def enumerate_trials(recording: Recording, scenario: Scenario, trial_set: TrialS
 
 
 def _has_exec(steps: Sequence[str], trial_set: TrialSet) -> bool:
-    """Whether a set has the trial of the real command: one that kills drivers from nothing."""
-    return EXEC_STEP in steps and not trial_set.before and "driver" in trial_set.kill
+    """Whether a set has the trial of the real command: one that kills drivers from nothing, and is not a sample."""
+    return EXEC_STEP in steps and not trial_set.before and not trial_set.sample and "driver" in trial_set.kill
 
 
 def add_trial(one: Enumeration, plan: tuple[Action, ...]) -> Enumeration:
