@@ -13,6 +13,7 @@ from chaos.explain import explain
 from chaos.options import check_engine
 from chaos.results import Verdict
 from chaos.scenario import from_json
+from chaos.syscalls.level import SYSCALL
 from chaos.transcript import Transcript, read_transcript
 from chaos.zygote_client import ProcessZygote, ZygoteError, zygote_command
 from eventlog.errors import MisuseError
@@ -26,6 +27,9 @@ def replay(
 ) -> int:
     """Play a kept trial again. Ends with its verdict now; with 2 when it went another way (DIVERGED) and did not fail."""
     recorded = read_transcript(Path(file))
+    if recorded.result.trial.entry == SYSCALL:
+        step = recorded.result.trial.plan[0].at if recorded.result.trial.plan else ""
+        raise MisuseError(f"{file}: this trial was killed by strace, not at a step; repeat it with chaos --level syscall --step {step}")
     replayed = _play_again(recorded, check_engine(engine), from_zero)
     divergence = find_divergence(recorded, replayed)
     if explain_it:

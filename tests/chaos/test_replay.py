@@ -134,3 +134,13 @@ def test_a_file_that_is_not_there_is_one_sentence_and_254(tmp_path: Path) -> Non
     done = run_chaos("replay", "nothing.json", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (254, "")
     assert done.stderr.startswith("chaos: nothing.json: cannot be read") and done.stderr.count("\n") == 1
+
+
+def test_a_trial_of_the_syscall_level_is_refused_with_the_command_that_repeats_it(tmp_path: Path) -> None:
+    transcript = make_transcript([])
+    trial = Trial(1, "small", parse_plan("kill driver@1:syscall.pwrite64:7"), "syscall", "syscall")
+    result = msgspec.structs.replace(transcript.result, trial=trial)
+    write_transcript(tmp_path, msgspec.structs.replace(transcript, result=result))
+    done = run_chaos("replay", "trial.json", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (254, "")
+    assert "repeat it with chaos --level syscall --step driver@1:syscall.pwrite64:7" in done.stderr

@@ -129,7 +129,7 @@ DRAFT_SPOILS: list[tuple[str, str, Spoil]] = [
     ("quarantine", "a victim that is gone", lambda trial: shutil.rmtree(trial.home / "quarantine")),
     ("quarantine", "another count", payload(RESTORED, displaced=3)),
     ("quarantine", "a victim that nobody recorded", lambda trial: stray_victim(trial)),
-    ("quarantine", "a path that leads out", payload(QUARANTINED, paths=["1/notes/b.txt", "../../work/log.txt"])),
+    ("quarantine", "a path that leads out", payload(QUARANTINED, paths=["1/notes/b.txt", "../../outside/log.txt"])),
     ("quarantine", "another directory", payload(QUARANTINED, directory=f"{LOG_ID}-1")),
     ("quarantine", "fewer victims than the worker moved", lambda trial: write_ledger(trial, 3)),
     ("quarantine", "fewer victims than the worker moved in all rounds", lambda trial: write_ledger(trial, 1, 2)),

@@ -1,0 +1,32 @@
+"""The journal reads the log once: what was read is taken while the head is the same event, and read anew when it is not."""
+
+from pathlib import Path
+
+from eventlog.ports import RandomIds
+from eventlog.reader import Reader
+from eventlog.values import Epoch, StreamId
+from eventlog.writer import Writer
+from recovery.journal import Journal, Known, only_stream, read_state
+from recovery.state import fold_stream
+from tests.recovery.sessions import Sandbox, bash
+
+
+def open_journal(log: Path, stream: StreamId, known: Known) -> Journal:
+    """A journal that is given what was known."""
+    return Journal(Writer.open(str(log), RandomIds()), stream, Epoch(1), known)
+
+
+def test_what_is_known_is_taken_only_while_the_head_is_the_same(sandbox: Sandbox) -> None:
+    assert sandbox.run("run", sandbox.session(bash("echo one > a"))).code == 0
+    log = sandbox.state / "log.sqlite"
+    reader = Reader.open(str(log))
+    stream = only_stream(reader)
+    known, stored = read_state(reader, stream), list(reader.events(stream))
+    reader.close()
+    older = (fold_stream(stored[:1], "log"), [stored[0].hash.hex()])
+    current = open_journal(log, stream, known)
+    assert current.state is known[0]
+    current.close()
+    stale = open_journal(log, stream, older)
+    assert (stale.state, stale.hashes) == known
+    stale.close()
