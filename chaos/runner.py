@@ -8,14 +8,14 @@ import encodings.ascii  # noqa: F401 - else every fork imports it by itself, wit
 import functools
 import gc
 import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from chaos.answering import Answer, answer_lines
 from chaos.judging import OracleProcess
-from chaos.results import Action, Recording, Trial, TrialResult
+from chaos.results import Action, Trial
 from chaos.scenario import Scenario, from_json
 from chaos.trial import Bench, record_scenario, run_trial
 from recovery.space.kernel import become_subreaper, name_process
@@ -31,12 +31,6 @@ class _Request(msgspec.Struct, frozen=True):
     from_zero: bool = False
 
 
-class _Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    recording: Recording | None = None
-    result: TrialResult | None = None
-    error: str | None = None
-
-
 def serve() -> None:
     """Answer until standard input ends."""
     become_subreaper()
@@ -46,9 +40,7 @@ def serve() -> None:
     gc.collect()
     gc.freeze()  # what is here now is shared by every fork and need not be looked at again
     try:
-        for line in sys.stdin.buffer:
-            sys.stdout.buffer.write(msgspec.json.encode(_answer(bench, line)) + b"\n")
-            sys.stdout.buffer.flush()
+        answer_lines(lambda line: _answer(bench, line))
     finally:
         oracle.close()
 
@@ -58,24 +50,19 @@ def _read_scenario(text: bytes) -> Scenario:
     return from_json(msgspec.json.decode(text))
 
 
-def _answer(bench: Bench, line: bytes) -> _Answer:
-    try:
-        request = msgspec.json.decode(line, type=_Request)
-        scenario = _read_scenario(bytes(request.scenario))
-        match request.op, request.trial:
-            case "record", _:
-                return _Answer(recording=record_scenario(bench, scenario, request.prefix, Path(request.directory)))
-            case "trial", Trial() as trial:
-                return _Answer(result=run_trial(bench, scenario, trial, Path(request.directory), request.converges_to))
-            case "replay", Trial() as trial:
-                chosen = msgspec.structs.replace(trial, saved=0) if request.from_zero else trial
-                return _Answer(result=run_trial(bench, scenario, chosen, Path(request.directory), request.converges_to, transcribe=True))
-            case other, _:
-                return _Answer(error=f"unknown request {other!r}")
-    except Exception as error:  # noqa: BLE001
-        # Trouble in the harness is an answer of its own kind: never a pass, and never a failure of the product.
-        traceback.print_exc()
-        return _Answer(error=f"{type(error).__name__}: {error}")
+def _answer(bench: Bench, line: bytes) -> Answer:
+    request = msgspec.json.decode(line, type=_Request)
+    scenario = _read_scenario(bytes(request.scenario))
+    match request.op, request.trial:
+        case "record", _:
+            return Answer(recording=record_scenario(bench, scenario, request.prefix, Path(request.directory)))
+        case "trial", Trial() as trial:
+            return Answer(result=run_trial(bench, scenario, trial, Path(request.directory), request.converges_to))
+        case "replay", Trial() as trial:
+            chosen = msgspec.structs.replace(trial, saved=0) if request.from_zero else trial
+            return Answer(result=run_trial(bench, scenario, chosen, Path(request.directory), request.converges_to, transcribe=True))
+        case other, _:
+            return Answer(error=f"unknown request {other!r}")
 
 
 if __name__ == "__main__":
