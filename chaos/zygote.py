@@ -14,4 +14,7 @@ if __name__ == "__main__":
     sys.path[:0] = [place for flag, place in arguments if flag == "--path"]
     # msgspec takes it when it is there and does without when it is not: a tenth of the zygote's own memory, which every fork copies.
     sys.modules["typing_extensions"] = None  # type: ignore[assignment]
+    import msgspec  # noqa: F401
+
+    del sys.modules["typing_extensions"]  # a driver that cuts a large content needs it
     runpy.run_module(dict(arguments).get("--runner", "chaos.runner"), run_name="__main__")

@@ -79,10 +79,30 @@ def describe(event: events.Event) -> str:
     match event:
         case events.SessionOpened():
             return f"{event.name}: {len(event.script)} scripted calls, image {event.root[:12]}"
+        case events.SessionForked():
+            return f"{event.name}: {event.reason} from {event.parent} seq {event.parent_seq}, image {event.root[:12]}"
         case events.DriverStarted():
             return f"pid {event.identity.pid}, kill mark {event.kill_mark}"
         case events.WorkspaceObserved():
             return f"changed outside any call, image {event.root[:12]}"
+        case events.InputAdmitted():
+            return f"request {event.request_id}: {json.dumps(event.input)[:120]}"
+        case events.CallUndone():
+            return f"call {event.call} undone by the restore decided at {event.decision_seq}: {event.reason}"
+        case events.CallReplayed():
+            return f"call {event.call} attempt {event.attempt} replayed, image {event.root[:12]}"
+        case events.CheckpointTaken():
+            return f"checkpoint {event.manifest[:12]}, image {event.root[:12]}"
+        case events.ModeSwitched():
+            return f"now {event.mode}: {event.reason}"
+        case events.SessionPaused():
+            return f"image {event.root[:12]}: {event.reason}"
+        case events.SessionResumed():
+            return "after a pause"
+        case events.SessionMoved():
+            return f"lives on where the bundle {event.digest[:12]} is imported"
+        case events.SessionFailed():
+            return f"image {event.root[:12]}: {event.reason}"
         case events.AttemptStarted():
             return f"call {event.call} attempt {event.attempt}: {event.tool} {json.dumps(event.input)[:120]}"
         case events.CallSettled():

@@ -10,24 +10,65 @@ from eventlog.values import CHUNK_BYTES, ContentId
 BATCH_BYTES = 8 << 20
 """What one commit of blobs holds of contents at most: it bounds memory, and the time for which the log is locked."""
 
+AVERAGE_CHUNK_BYTES = 1 << 18
+LEAST_CHUNK_BYTES = 1 << 16
+"""A changed byte costs about one chunk: smaller ones would store less again and need more rows (2 GiB are some 8,000 of them)."""
+
 
 def encode_content(pieces: Iterable[bytes]) -> Iterator[Blob]:
-    """The blobs of one content, the one that bears its name last; at most two chunks are held at a time."""
+    """The blobs of one content, the one that bears its name last; a few chunks are held at a time.
+
+    A content of more than CHUNK_BYTES is cut where its own bytes say so (FastCDC): after an insertion at its beginning the chunks behind
+    are the same ones, and are stored once.
+    """
+    begun, rest = _read_first(iter(pieces))
+    if len(begun) <= CHUNK_BYTES:
+        yield encode_blob(begun)
+        return
     hasher, total, names = blake3(), 0, []
-    held: Blob | None = None
-    for chunk in _rechunk(pieces):
+    for chunk in _cut(_Pieces(begun, rest)):
         hasher.update(chunk)
         total += len(chunk)
-        if held is not None:
-            yield held
-        held = encode_blob(chunk)
-        names.append(held.content)
-    if held is None:
-        yield encode_blob(b"")
-        return
-    yield held
-    if len(names) > 1:
-        yield encode_chunk_list(ContentId(hasher.digest()), total, names)
+        blob = encode_blob(chunk)
+        names.append(blob.content)
+        yield blob
+    yield encode_chunk_list(ContentId(hasher.digest()), total, names)
+
+
+def _read_first(pieces: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    """The first bytes of a content, more than CHUNK_BYTES of them where it has more, and what follows."""
+    begun = bytearray()
+    for piece in pieces:
+        begun += piece
+        if len(begun) > CHUNK_BYTES:
+            break
+    return bytes(begun), pieces
+
+
+def _cut(stream: "_Pieces") -> Iterator[bytes]:
+    import pyfastcdc  # only where a content is large: a driver of small files is forked without it
+
+    cutter = pyfastcdc.FastCDC(avg_size=AVERAGE_CHUNK_BYTES, min_size=LEAST_CHUNK_BYTES, max_size=CHUNK_BYTES)
+    for chunk in cutter.cut_stream(stream):
+        yield bytes(chunk.data)
+
+
+class _Pieces:
+    """Pieces of bytes, read as a stream."""
+
+    def __init__(self, begun: bytes, rest: Iterator[bytes]) -> None:
+        self._held = memoryview(begun)
+        self._rest = rest
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes; none at the end only."""
+        while not self._held:
+            try:
+                self._held = memoryview(next(self._rest))
+            except StopIteration:
+                return b""
+        given, self._held = self._held[:size], self._held[size:]
+        return bytes(given)
 
 
 def batch_blobs(blobs: Iterable[Blob], most_bytes: int = BATCH_BYTES) -> Iterator[Sequence[Blob]]:
@@ -43,14 +84,3 @@ def batch_blobs(blobs: Iterable[Blob], most_bytes: int = BATCH_BYTES) -> Iterato
         total += size
     if batch:
         yield batch
-
-
-def _rechunk(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    buffer = bytearray()
-    for piece in pieces:
-        buffer += piece
-        while len(buffer) > CHUNK_BYTES:
-            yield bytes(buffer[:CHUNK_BYTES])
-            del buffer[:CHUNK_BYTES]
-    if buffer:
-        yield bytes(buffer)

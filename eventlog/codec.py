@@ -31,37 +31,34 @@ def sized(data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + data
 
 
-def event_hash(
-    *,
-    log_id: str,
-    stream: str,
-    seq: int,
-    event_id: bytes,
-    epoch: int,
-    kind: str,
-    version: int,
-    payload: bytes,
-    changes: bytes,
-    previous: bytes,
+def event_domain(log_id: str, stream: str) -> bytes:
+    """The beginning of what is hashed for an event, the same for all events of a stream."""
+    return EVENT_DOMAIN + sized(log_id.encode()) + sized(stream.encode())
+
+
+def hash_event(
+    domain: bytes, seq: int, event_id: bytes, epoch: int, kind: bytes, version: int, payload: bytes, changes: bytes, previous: bytes
 ) -> bytes:
-    """The 32-byte chain hash of one event; `changes` and `previous` are 32 bytes each."""
+    """The 32-byte chain hash of one event; `changes` and `previous` are 32 bytes each, `domain` is that of `event_domain`."""
     return blake3(
         b"".join(
             (
-                EVENT_DOMAIN,
-                sized(log_id.encode()),
-                sized(stream.encode()),
-                struct.pack(">Q", seq),
-                sized(event_id),
-                struct.pack(">Q", epoch),
-                sized(kind.encode()),
-                struct.pack(">I", version),
-                sized(payload),
+                domain,
+                _u64u32(seq, len(event_id)),
+                event_id,
+                _u64u32(epoch, len(kind)),
+                kind,
+                _u32u32(version, len(payload)),
+                payload,
                 changes,
                 previous,
             )
         )
     ).digest()
+
+
+_u64u32 = struct.Struct(">QI").pack
+_u32u32 = struct.Struct(">II").pack
 
 
 def content_id(data: bytes) -> ContentId:
@@ -83,12 +80,10 @@ def encode_chunk_list(name: ContentId, size: int, chunks: Sequence[ContentId]) -
 
 
 def decode_chunk_list(blob: Blob) -> tuple[ContentId, ...]:
-    """The chunk names in a `chunks` blob; CorruptError when their number does not fit the size."""
-    expected = -(-blob.size // CHUNK_BYTES)
-    if expected < 2:
-        raise CorruptError(f"blob {blob.content.hex()}: cut into chunks, but its size is {blob.size}")
-    if len(blob.data) != 32 * expected:
-        raise CorruptError(f"blob {blob.content.hex()}: {len(blob.data)} bytes of chunk names where {32 * expected} belong")
+    """The chunk names in a `chunks` blob; CorruptError when their number cannot fit the size."""
+    count, rest = divmod(len(blob.data), 32)
+    if rest or not 2 <= count <= blob.size or count * CHUNK_BYTES < blob.size:
+        raise CorruptError(f"blob {blob.content.hex()}: {len(blob.data)} bytes of chunk names do not fit a content of {blob.size} bytes")
     return tuple(ContentId(blob.data[at : at + 32]) for at in range(0, len(blob.data), 32))
 
 

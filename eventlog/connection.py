@@ -3,6 +3,7 @@
 No other code of the project opens a log's files (L6: closing any other descriptor of them drops SQLite's POSIX locks).
 """
 
+import ctypes
 import os
 import sys
 from pathlib import Path
@@ -11,11 +12,12 @@ import apsw
 
 from eventlog.errors import BusyError, CorruptError, FullError, LogMissingError, MisuseError, UncertainCommitError
 from eventlog.show import show_text
-from eventlog.values import FORMAT
+from eventlog.values import FORMAT, READABLE_FORMATS
 
 OLDEST_SQLITE = (3, 51, 3)
 APPLICATION_ID = 0x43574C31
 SCHEMA = Path(__file__).with_name("schema.sql")
+SCHEMA_2 = Path(__file__).with_name("schema_2.sql")
 PAGE_BYTES = 16384
 BUSY_MS = 5000
 
@@ -37,8 +39,18 @@ def name_for_sqlite(path: str) -> str:
 
 
 def open_writable(path: str) -> apsw.Connection:
-    """A connection that may write an existing log. Raises LogMissingError, CorruptError, BusyError, MisuseError."""
-    return _open(path, apsw.SQLITE_OPEN_READWRITE)
+    """A connection that may write an existing log; one of an older format becomes one of this format first.
+
+    Raises LogMissingError, CorruptError, BusyError, MisuseError.
+    """
+    connection = _open(path, apsw.SQLITE_OPEN_READWRITE)
+    if connection.pragma("user_version") != FORMAT:
+        try:
+            _upgrade(connection)
+        except apsw.Error as error:
+            connection.close()
+            raise translate(error, path) from error
+    return connection
 
 
 def open_readable(path: str) -> apsw.Connection:
@@ -53,11 +65,35 @@ def create(path: str) -> apsw.Connection:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     connection = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READWRITE)
     set_page_size(connection)
+    set_incremental_vacuum(connection)
     _settle(connection, path)
+    _require(connection.pragma("auto_vacuum") == 2, f"{show_text(path)}: incremental auto_vacuum could not be set")
+    connection.execute("BEGIN").fetchall()  # or each statement would be a commit of its own
     connection.pragma("application_id", APPLICATION_ID)
     connection.pragma("user_version", FORMAT)
     connection.execute(SCHEMA.read_text("utf-8")).fetchall()
+    connection.execute(SCHEMA_2.read_text("utf-8")).fetchall()
+    connection.execute("COMMIT").fetchall()
     return connection
+
+
+def _upgrade(connection: apsw.Connection) -> None:
+    """Format 1 to format 2, in one transaction: no event, change or blob is touched, and older code then refuses the log by name."""
+    connection.execute("BEGIN IMMEDIATE").fetchall()
+    try:
+        if connection.pragma("user_version") == 1:  # nobody else has done it meanwhile
+            connection.execute("ALTER TABLE stream ADD COLUMN origin_log TEXT; ALTER TABLE stream ADD COLUMN origin_stream TEXT").fetchall()
+            connection.execute(SCHEMA_2.read_text("utf-8")).fetchall()
+            ((trigger,),) = connection.execute("SELECT sql FROM sqlite_schema WHERE name = 'meta_no_update'").fetchall()
+            connection.execute("DROP TRIGGER meta_no_update").fetchall()
+            connection.execute("UPDATE meta SET value = ? WHERE key = 'format'", (str(FORMAT),)).fetchall()
+            connection.execute(str(trigger)).fetchall()
+            connection.pragma("user_version", FORMAT)
+        connection.execute("COMMIT").fetchall()
+    except BaseException:
+        if not connection.get_autocommit():
+            connection.execute("ROLLBACK").fetchall()
+        raise
 
 
 def _open(path: str, flags: int) -> apsw.Connection:
@@ -86,9 +122,10 @@ def _check_format(connection: apsw.Connection, path: str) -> None:
     if connection.pragma("application_id") != APPLICATION_ID:
         raise CorruptError(f"{show_text(path)}: not a crashworthy log (its application id is another); name the log.sqlite of a session")
     found = connection.pragma("user_version")
-    if found != FORMAT:
+    if found not in READABLE_FORMATS:
+        known = " and ".join(map(str, READABLE_FORMATS))
         raise MisuseError(
-            f"{show_text(path)}: log format {found} is not known here (this version reads {FORMAT}); use the version that wrote it"
+            f"{show_text(path)}: log format {found} is not known here (this version reads {known}); use the version that wrote it"
         )
 
 
@@ -106,6 +143,11 @@ def _settle(connection: apsw.Connection, path: str, readonly: bool = False) -> N
 def set_page_size(connection: apsw.Connection) -> None:
     """16 KiB pages keep every row size within 1.08 x of the bare insert (FACTS, "Log")."""
     connection.pragma("page_size", PAGE_BYTES)
+
+
+def set_incremental_vacuum(connection: apsw.Connection) -> None:
+    """Free pages can be given back in small transactions (compaction), also when there is no room for a second copy of the file."""
+    connection.pragma("auto_vacuum", "incremental")
 
 
 def set_busy_timeout(connection: apsw.Connection) -> None:
@@ -140,6 +182,13 @@ def set_synchronous_full(connection: apsw.Connection, path: str) -> None:
 def set_keep_wal_on_close(connection: apsw.Connection) -> None:
     """Closing deletes no side file: whoever copies a dead session's files always finds database and WAL together."""
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+
+
+def has_moved(connection: apsw.Connection) -> bool:
+    """Whether the database file that this connection holds is no longer the one at its path (SQLite's own comparison of inodes)."""
+    moved = ctypes.c_int(0)
+    connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(moved))
+    return bool(moved.value)
 
 
 def _require(condition: bool, message: str) -> None:

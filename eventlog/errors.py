@@ -71,6 +71,14 @@ class ReplacedError(CrashworthyError):
     """The files under an open handle are no longer those at the path (L5)."""
 
 
+class MovedError(CrashworthyError):
+    """The session lives on elsewhere (L8). Nothing is appended here any more."""
+
+
+class CompactedError(CrashworthyError):
+    """The content of an old image was given up by compaction, on record. The events and the names of the files are still there."""
+
+
 class ScanError(CrashworthyError):
     """The workspace could not be read. Nothing was recorded (I11)."""
 

@@ -1,10 +1,11 @@
 """Every kind of event, as one closed union of frozen values. The payloads stand in eventlog/README, "Kinds".
 
 `decode` refuses a kind or version it does not know by name (old code must not half-read a newer log). Each class has `kind` and
-`version`; a field added later raises the version, and the old payload is upcast on read.
+`version`; a field added later raises the version, and the payload of an older one is upcast on read (`UPCASTS`).
 """
 
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
@@ -67,6 +68,16 @@ class Output(msgspec.Struct, frozen=True):
     blob: str
 
 
+class ForkedCall(msgspec.Struct, frozen=True):
+    """A settled call of the parent, as a fork needs it to go on from there."""
+
+    call: int
+    script_index: int | None
+    tool: str
+    ended: Ended
+    root: str
+
+
 class SessionOpened(msgspec.Struct, frozen=True):
     kind: ClassVar[str] = "session_opened"
     version: ClassVar[int] = 1
@@ -101,9 +112,42 @@ class WorkspaceObserved(msgspec.Struct, frozen=True):
     untracked: list[Untracked]
 
 
-class AttemptStarted(msgspec.Struct, frozen=True):
-    kind: ClassVar[str] = "attempt_started"
+class SessionForked(msgspec.Struct, frozen=True):
+    """The first event of a stream that goes on from an event of another one. It holds all that is needed without the parent; its
+    changes are the whole image at that event. `calls` are the calls settled by then."""
+
+    kind: ClassVar[str] = "session_forked"
     version: ClassVar[int] = 1
+    at_ms: int
+    name: str
+    reason: Literal["forked", "imported", "moved", "salvaged"]
+    parent_log: str
+    parent: str
+    parent_seq: int
+    parent_hash: str
+    mode: Literal["transactional"]
+    on_interrupted: Literal["stop", "reissue", "continue"]
+    script: list[dict[str, Any]]
+    calls: list[ForkedCall]
+    root: str
+    untracked: list[Untracked]
+
+
+class InputAdmitted(msgspec.Struct, frozen=True):
+    """Input from outside, taken in once for each `request_id` of a stream, whoever sends it how often."""
+
+    kind: ClassVar[str] = "input_admitted"
+    version: ClassVar[int] = 1
+    at_ms: int
+    request_id: str
+    input: dict[str, Any]
+
+
+class AttemptStarted(msgspec.Struct, frozen=True):
+    """The intent. `redacted` says that `input` is not what the call was given: it cannot be replayed from the log."""
+
+    kind: ClassVar[str] = "attempt_started"
+    version: ClassVar[int] = 2
     at_ms: int
     call: int
     attempt: int
@@ -113,6 +157,7 @@ class AttemptStarted(msgspec.Struct, frozen=True):
     policy: Literal["safe", "after-restore", "never", "ask"]
     key: str
     request_digest: str
+    redacted: bool
 
 
 class CallSettled(msgspec.Struct, frozen=True):
@@ -128,6 +173,48 @@ class CallSettled(msgspec.Struct, frozen=True):
     output: Output | None
     root: str
     untracked: list[Untracked]
+
+
+class CallUndone(msgspec.Struct, frozen=True):
+    """A finished call whose effects a restore took back (C3)."""
+
+    kind: ClassVar[str] = "call_undone"
+    version: ClassVar[int] = 1
+    at_ms: int
+    call: int
+    reason: str
+    decision_seq: int
+
+
+class CallReplayed(msgspec.Struct, frozen=True):
+    """A finished call that was run again from a checkpoint and reached its root (C3, C7)."""
+
+    kind: ClassVar[str] = "call_replayed"
+    version: ClassVar[int] = 1
+    at_ms: int
+    call: int
+    attempt: int
+    root: str
+
+
+class CheckpointTaken(msgspec.Struct, frozen=True):
+    """A copy of the workspace outside the log, durable, named by the digest of its manifest (C7)."""
+
+    kind: ClassVar[str] = "checkpoint_taken"
+    version: ClassVar[int] = 1
+    at_ms: int
+    manifest: str
+    root: str
+
+
+class ModeSwitched(msgspec.Struct, frozen=True):
+    """The one, permanent switch of mode `auto` (C8)."""
+
+    kind: ClassVar[str] = "mode_switched"
+    version: ClassVar[int] = 1
+    at_ms: int
+    mode: str
+    reason: str
 
 
 class RecoveryDecided(msgspec.Struct, frozen=True):
@@ -172,6 +259,37 @@ class Synced(msgspec.Struct, frozen=True):
     boot_id: str
 
 
+class SessionPaused(msgspec.Struct, frozen=True):
+    kind: ClassVar[str] = "session_paused"
+    version: ClassVar[int] = 1
+    at_ms: int
+    root: str
+    reason: str
+
+
+class SessionResumed(msgspec.Struct, frozen=True):
+    kind: ClassVar[str] = "session_resumed"
+    version: ClassVar[int] = 1
+    at_ms: int
+
+
+class SessionMoved(msgspec.Struct, frozen=True):
+    """The last event of a stream that lives on elsewhere: `digest` is that of the bundle with all events before this one (L8)."""
+
+    kind: ClassVar[str] = "session_moved"
+    version: ClassVar[int] = 1
+    at_ms: int
+    digest: str
+
+
+class SessionFailed(msgspec.Struct, frozen=True):
+    kind: ClassVar[str] = "session_failed"
+    version: ClassVar[int] = 1
+    at_ms: int
+    root: str
+    reason: str
+
+
 class SessionFinished(msgspec.Struct, frozen=True):
     kind: ClassVar[str] = "session_finished"
     version: ClassVar[int] = 1
@@ -188,31 +306,84 @@ class Noted(msgspec.Struct, frozen=True):
 
 Event = (
     SessionOpened
+    | SessionForked
     | DriverStarted
     | WorkspaceObserved
+    | InputAdmitted
     | AttemptStarted
     | CallSettled
+    | CallUndone
+    | CallReplayed
+    | CheckpointTaken
+    | ModeSwitched
     | RecoveryDecided
     | Quarantined
     | RestoreFinished
     | Synced
+    | SessionPaused
+    | SessionResumed
+    | SessionMoved
     | SessionFinished
+    | SessionFailed
     | Noted
 )
 
 EVENT_TYPES: tuple[type[Event], ...] = (
     SessionOpened,
+    SessionForked,
     DriverStarted,
     WorkspaceObserved,
+    InputAdmitted,
     AttemptStarted,
     CallSettled,
+    CallUndone,
+    CallReplayed,
+    CheckpointTaken,
+    ModeSwitched,
     RecoveryDecided,
     Quarantined,
     RestoreFinished,
     Synced,
+    SessionPaused,
+    SessionResumed,
+    SessionMoved,
     SessionFinished,
+    SessionFailed,
     Noted,
 )
+
+
+E = TypeVar("E", bound=Event)
+
+
+class _AttemptStarted1(msgspec.Struct, frozen=True):
+    """`attempt_started` version 1, before inputs could be redacted."""
+
+    at_ms: int
+    call: int
+    attempt: int
+    script_index: int | None
+    tool: str
+    input: dict[str, Any]
+    policy: Literal["safe", "after-restore", "never", "ask"]
+    key: str
+    request_digest: str
+
+
+def _upcast_attempt_started_1(payload: bytes) -> Event:
+    old = _attempt_started_1.decode(payload)
+    return AttemptStarted(
+        old.at_ms, old.call, old.attempt, old.script_index, old.tool, old.input, old.policy, old.key, old.request_digest, redacted=False
+    )
+
+
+_attempt_started_1 = msgspec.json.Decoder(_AttemptStarted1)
+UPCASTS: dict[tuple[str, int], Callable[[bytes], Event]] = {("attempt_started", 1): _upcast_attempt_started_1}
+"""For each older version of a kind, what makes an event of today from its stored payload. The log keeps what was written."""
+
+FIRST_KINDS = frozenset({SessionOpened.kind, SessionForked.kind})
+UNFENCED_KINDS = frozenset({InputAdmitted.kind, Noted.kind})
+"""What any process may append under the floor that it finds (L2): it settles nothing."""
 
 _encoder = msgspec.json.Encoder()
 _decoders: dict[str, msgspec.json.Decoder[Event]] = {event.kind: msgspec.json.Decoder(event) for event in EVENT_TYPES}
@@ -229,8 +400,8 @@ def find_misplacement(kind: str, seq: int, epoch: int, floor: int) -> str:
 
     The same check before an append and after a read (eventlog/README, "Events and the chain").
     """
-    if (kind == SessionOpened.kind) != (seq == 1):
-        return f"{kind} at seq {seq}, where session_opened is the first event and no other"
+    if (kind in FIRST_KINDS) != (seq == 1):
+        return f"{kind} at seq {seq}, where session_opened or session_forked is the first event and no other"
     if kind == DriverStarted.kind:
         return "" if epoch > floor else f"driver_started at epoch {epoch}, not above the floor {floor}"
     return "" if epoch == floor else f"epoch {epoch} where the newest driver_started has {floor}"
@@ -240,11 +411,12 @@ def decode(kind: str, version: int, payload: bytes, where: str) -> Event:
     """The event in stored bytes. Raises CorruptError naming `where` for an unknown kind, a newer version or a payload that is not one."""
     if kind not in _decoders:
         raise CorruptError(f"{where}: unknown event kind {kind!r}; it was written by a newer version of crashworthy, use that to read it")
-    if version != _versions[kind]:
+    upcast = UPCASTS.get((kind, version))
+    if upcast is None and version != _versions[kind]:
         raise CorruptError(
             f"{where}: event kind {kind} version {version} is not known (newest known {_versions[kind]}); upgrade crashworthy to read it"
         )
     try:
-        return _decoders[kind].decode(payload)
+        return _decoders[kind].decode(payload) if upcast is None else upcast(payload)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise CorruptError(f"{where}: payload of {kind} is damaged: {error}; run `eventlog verify` on the log") from error

@@ -38,6 +38,10 @@ def encode_change(change: Change) -> bytes:
     return head + columns + owner_and_acl + _i64.pack(change.mtime_ns)
 
 
+NO_CHANGES = changes_digest(())
+"""The digest of an event without changes, as most are."""
+
+
 def root_hash(image: Image) -> RootHash:
     """The name of an image. Times do not count; `image` must be valid (`check_image`)."""
     root = image[b""]

@@ -1,6 +1,7 @@
 """Reading a log: events with their chain checked, image changes, blobs with their names checked. Writes nothing.
 
-Every value is verified before it is returned (I9); damage raises CorruptError that names the record and the last good one.
+Every value is verified before it is returned (I9); damage raises CorruptError that names the record and the last good one. Long
+reads are many short transactions (case 18): events are append-only, so that a page read later continues the one before it.
 """
 
 import os
@@ -11,21 +12,47 @@ import apsw
 from blake3 import blake3
 
 from eventlog import codec, connection, events
-from eventlog.errors import CorruptError, InternalError
-from eventlog.image import Change, Entry, Image, changes_digest, fold_changes
+from eventlog.errors import CompactedError, CorruptError, InternalError
+from eventlog.image import NO_CHANGES, Change, Entry, Image, changes_digest, fold_into
 from eventlog.image_rows import COLUMNS, change_from_row
 from eventlog.show import show_text
-from eventlog.values import CHUNK_BYTES, FORMAT, ZERO_HASH, ContentId, Epoch, LogId, Seq, StreamId
+from eventlog.values import READABLE_FORMATS, ZERO_HASH, ContentId, Epoch, LogId, Seq, StreamId
+
+PAGE_EVENTS = 512
+"""Events read in one transaction: enough to make its cost small, few enough to bound memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the events of an imported stream were written: their hashes are over these names."""
+
+    log_id: LogId
+    stream: StreamId
 
 
 @dataclass(frozen=True, slots=True)
 class StreamRow:
-    """The cache row of a stream."""
+    """The cache row of a stream. A fork has a `parent` and the seq there; an imported stream has an `origin` and is read-only."""
 
     id: StreamId
     floor: Epoch
     head_seq: Seq
     head_hash: bytes
+    parent: StreamId | None = None
+    forked_at: Seq | None = None
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place of a stream: an event's seq and hash, and its epoch."""
+
+    seq: Seq
+    hash: bytes
+    epoch: Epoch
+
+
+BEGINNING = Position(Seq(0), ZERO_HASH, Epoch(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +67,14 @@ class StoredEvent:
     changes: tuple[Change, ...]
 
 
+# Text comes as bytes: SQLite hands out what is stored, and one spoilt letter must not hide which record has it.
+_EVENT_PAGE = (
+    "SELECT seq, id, epoch, CAST(kind AS BLOB), version, CAST(payload AS BLOB), prev_hash, hash,"
+    " typeof(kind) = 'text' AND typeof(payload) = 'text' FROM event WHERE stream = ? AND seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
+)
+_CHANGED_SEQS = "SELECT DISTINCT seq FROM image_change WHERE stream = ? AND seq > ? AND seq <= ?"
+
+
 class Reader:
     """Reads over one connection. Not to be used after a fork (case 21)."""
 
@@ -48,8 +83,7 @@ class Reader:
         self._pid = os.getpid()
         self.path = path
         self.name = show_text(path)
-        if self._meta("format") != str(FORMAT):
-            raise CorruptError(f"{self.name}: meta has another format than the file's header; run `eventlog verify {self.name}`")
+        self.format = self._read_format()
         self.log_id = LogId(self._meta("log_id"))
 
     @classmethod
@@ -75,6 +109,12 @@ class Reader:
         except UnicodeDecodeError as error:
             raise CorruptError(f"{self.name}: text that is not UTF-8 ({error}); run `eventlog verify {self.name}`") from error
 
+    def _read_format(self) -> int:
+        stated, header = self._meta("format"), self.rows("PRAGMA user_version")[0][0]
+        if stated != str(header) or header not in READABLE_FORMATS or not isinstance(header, int):
+            raise CorruptError(f"{self.name}: meta has another format than the file's header; run `eventlog verify {self.name}`")
+        return header
+
     def _meta(self, key: str) -> str:
         found = self.rows("SELECT value FROM meta WHERE key = ?", (key,))
         if not found or not isinstance(found[0][0], str):
@@ -83,12 +123,21 @@ class Reader:
 
     def streams(self) -> list[StreamRow]:
         """Every stream's cache row, by id."""
-        return [_stream_row(row, self.name) for row in self.rows("SELECT id, floor, head_seq, head_hash FROM stream ORDER BY id")]
+        return [_stream_row(row, self.name) for row in self.rows(f"SELECT {self._stream_columns()} FROM stream ORDER BY id")]
 
     def stream(self, stream: StreamId) -> StreamRow | None:
         """One stream's cache row, or None."""
-        found = self.rows("SELECT id, floor, head_seq, head_hash FROM stream WHERE id = ?", (stream,))
+        found = self.rows(f"SELECT {self._stream_columns()} FROM stream WHERE id = ?", (stream,))
         return _stream_row(found[0], self.name) if found else None
+
+    def _stream_columns(self) -> str:
+        origin = "origin_log, origin_stream" if self.rows_have_origin else "NULL, NULL"
+        return f"id, floor, head_seq, head_hash, parent, forked_at, {origin}"
+
+    @property
+    def rows_have_origin(self) -> bool:
+        """A log of format 1 has no imported streams. Asked afresh while it is one: a writer beside us may make it format 2."""
+        return self.format > 1
 
     def floor(self, stream: StreamId) -> Epoch:
         """The floor in the cache row; 0 for a stream that is not there."""
@@ -100,54 +149,86 @@ class Reader:
         found = self.rows("SELECT seq FROM event WHERE id = ?", (event_id,))
         return Seq(_integer(found[0][0], self.name)) if found else None
 
-    def events(self, stream: StreamId) -> Iterator[StoredEvent]:
-        """All events of a stream in order, chain and changes checked, then the cache row compared (L3)."""
-        previous, seq, floor = ZERO_HASH, 0, 0
-        cached, rows = self._snapshot(stream)
-        for row in rows:
-            stored = self._checked_event(stream, row, Seq(seq + 1), previous)
-            misplaced = events.find_misplacement(stored.event.kind, stored.seq, stored.epoch, floor)
-            if misplaced:
-                raise self._damaged(stream, stored.seq, misplaced)
-            previous, seq, floor = stored.hash, stored.seq, stored.epoch
-            yield stored
-        if cached is None or (cached.head_seq, cached.head_hash, cached.floor) != (seq, previous, floor):
-            raise CorruptError(
-                f"{self.name}: stream {stream}: its cache row disagrees with its events (head {seq}, floor {floor}); "
-                f"run `eventlog verify {self.name}`"
-            )
+    def events(self, stream: StreamId, after: Position = BEGINNING) -> Iterator[StoredEvent]:
+        """The events of a stream in order up to the head there is now, chain and changes checked, then the cache row compared (L3).
 
-    def _snapshot(self, stream: StreamId) -> tuple[StreamRow | None, list[tuple[object, ...]]]:
-        """A stream's cache row and events as of one instant: a writer at work beside us is not damage."""
-        # Text comes as bytes: SQLite hands out what is stored, and one spoilt letter must not hide which record has it.
-        sql = (
-            "SELECT seq, id, epoch, CAST(kind AS BLOB), version, CAST(payload AS BLOB), prev_hash, hash, typeof(kind) || typeof(payload)"
-            " FROM event WHERE stream = ? ORDER BY seq"
-        )
-        self.rows("SAVEPOINT snapshot")
+        With `after`, those that follow a position that was verified before: the event there must still be the same one.
+        """
+        row = self.stream(stream)
+        if row is None:
+            raise self._cache_damaged(stream, after)
+        self._check_position(stream, after)
+        position = after
+        while position.seq < row.head_seq:
+            for stored in self._page(row, position):
+                misplaced = events.find_misplacement(stored.event.kind, stored.seq, stored.epoch, position.epoch)
+                if misplaced:
+                    raise self._damaged(stream, stored.seq, misplaced)
+                position = Position(stored.seq, stored.hash, stored.epoch)
+                yield stored
+        if position != Position(row.head_seq, row.head_hash, row.floor):
+            raise self._cache_damaged(stream, position)
+        self._check_newest(stream, position)
+
+    def _check_position(self, stream: StreamId, position: Position) -> None:
+        if position == BEGINNING:
+            return
+        found = self.rows("SELECT hash, epoch FROM event WHERE stream = ? AND seq = ?", (stream, position.seq))
+        if found != [(position.hash, position.epoch)]:
+            raise self._damaged(stream, position.seq, "it is not the event that was verified here before")
+
+    def _check_newest(self, stream: StreamId, position: Position) -> None:
+        """The cache row and the newest event as of one instant: a writer at work beside us is not damage, an event beyond the row is."""
+        self.rows("SAVEPOINT newest")
         try:
-            return self.stream(stream), self.rows(sql, (stream,))
+            row = self.stream(stream)
+            newest = self.rows("SELECT seq, hash FROM event WHERE stream = ? ORDER BY seq DESC LIMIT 1", (stream,))
         finally:
-            self.rows("RELEASE snapshot")
+            self.rows("RELEASE newest")
+        if row is None or newest != ([(row.head_seq, row.head_hash)] if row.head_seq else []):
+            raise self._cache_damaged(stream, position)
 
-    def _checked_event(self, stream: StreamId, row: tuple[object, ...], expected: Seq, previous: bytes) -> StoredEvent:
-        seq, event_id, epoch, raw_kind, version, payload, prev_hash, digest, types = row
+    def _cache_damaged(self, stream: StreamId, position: Position) -> CorruptError:
+        return CorruptError(
+            f"{self.name}: stream {stream}: its cache row disagrees with its events (head {position.seq}, floor {position.epoch}); "
+            f"run `eventlog verify {self.name}`"
+        )
+
+    def _page(self, row: StreamRow, position: Position) -> Iterator[StoredEvent]:
+        """The next events of a stream, at least one and at most PAGE_EVENTS, read in one short transaction."""
+        found = self.rows(_EVENT_PAGE, (row.id, position.seq, row.head_seq, PAGE_EVENTS))
+        if not found:
+            raise self._damaged(row.id, Seq(position.seq + 1), "missing (no later one was found)")
+        # Asked for the page at once: most events change nothing.
+        changed = self.rows(_CHANGED_SEQS, (row.id, position.seq, found[-1][0]))
+        with_changes = {seq for (seq,) in changed}
+        log_id, name = (self.log_id, row.id) if row.origin is None else (row.origin.log_id, row.origin.stream)
+        domain = codec.event_domain(log_id, name)
+        seq, previous = position.seq, position.hash
+        for values in found:
+            seq = Seq(seq + 1)
+            stored = self._checked_event(row.id, values, seq, previous, domain, seq in with_changes)
+            previous = stored.hash
+            yield stored
+
+    def _checked_event(
+        self, stream: StreamId, row: tuple[object, ...], expected: Seq, previous: bytes, domain: bytes, has_changes: bool
+    ) -> StoredEvent:
+        seq, event_id, epoch, raw_kind, version, payload, prev_hash, digest, is_text = row
         if seq != expected:
             raise self._damaged(stream, expected, f"missing (the next one found is {seq})")
         if not (isinstance(event_id, bytes) and isinstance(epoch, int) and isinstance(raw_kind, bytes) and isinstance(version, int)):
             raise self._damaged(stream, expected, "a column has the wrong type")
-        if not (isinstance(payload, bytes) and isinstance(digest, bytes) and types == "texttext"):
+        if not (isinstance(payload, bytes) and isinstance(digest, bytes) and is_text == 1):
             raise self._damaged(stream, expected, "a column has the wrong type")
         if epoch < 0 or not 0 <= version < 1 << 32:
             raise self._damaged(stream, expected, "a number is out of range")
-        changes = self.changes(stream, expected)
-        kind = raw_kind.decode("utf-8", "backslashreplace")
-        computed = codec.event_hash(
-            log_id=self.log_id, stream=stream, seq=expected, event_id=event_id, epoch=epoch, kind=kind, version=version, payload=payload,
-            changes=changes_digest(changes), previous=previous,
-        )  # fmt: skip
+        changes = self.changes(stream, expected) if has_changes else ()
+        changed = changes_digest(changes) if has_changes else NO_CHANGES
+        computed = codec.hash_event(domain, expected, event_id, epoch, raw_kind, version, payload, changed, previous)
         if prev_hash != previous or digest != computed:
             raise self._damaged(stream, expected, "its hash does not fit its content and the event before it")
+        kind = raw_kind.decode("utf-8", "backslashreplace")
         event = events.decode(kind, version, payload, f"{self.name}: stream {stream} seq {expected}")
         return StoredEvent(expected, event_id, Epoch(epoch), digest, event, changes)
 
@@ -171,7 +252,7 @@ class Reader:
         """The image as of an event."""
         image: dict[bytes, Entry] = {}
         for (seq,) in self.rows("SELECT DISTINCT seq FROM image_change WHERE stream = ? AND seq <= ? ORDER BY seq", (stream, upto)):
-            image = fold_changes(image, self.changes(stream, Seq(_integer(seq, self.name))))
+            fold_into(image, self.changes(stream, Seq(_integer(seq, self.name))))
         return image
 
     def has_blob(self, content: ContentId) -> bool:
@@ -182,11 +263,31 @@ class Reader:
         """One stored blob, not decoded. Raises CorruptError when it is missing."""
         found = self.rows("SELECT codec, size, bytes FROM blob WHERE hash = ?", (content,))
         if not found:
-            raise CorruptError(f"{self.name}: blob {content.hex()} is missing; run `eventlog verify {self.name}`")
+            raise self._missing(content)
         name, size, data = found[0]
         if not (isinstance(name, str) and isinstance(size, int) and isinstance(data, bytes)):
             raise CorruptError(f"{self.name}: blob {content.hex()} has a column of the wrong type; run `eventlog verify {self.name}`")
         return codec.Blob(content, name, size, data)
+
+    def _missing(self, content: ContentId) -> CorruptError | CompactedError:
+        """The error for a blob that is not there: given up on record, or damage."""
+        match self.dropped_reason(content):
+            case "compacted":
+                return CompactedError(
+                    f"{self.name}: the content {content.hex()} belongs to old images only and was given up by compaction; "
+                    "its size and name are still in the log, its bytes may be in a bundle or a copy made before"
+                )
+            case "lost":
+                return CorruptError(f"{self.name}: the content {content.hex()} was lost before this log was salvaged from a damaged one")
+            case _:
+                return CorruptError(f"{self.name}: blob {content.hex()} is missing; run `eventlog verify {self.name}`")
+
+    def dropped_reason(self, content: ContentId) -> str | None:
+        """Why the log gave a content up ("compacted" or "lost"), or None when it never did."""
+        if self.format < 2:
+            return None
+        found = self.rows("SELECT reason FROM dropped WHERE hash = ?", (content,))
+        return str(found[0][0]) if found else None
 
     def content(self, content: ContentId) -> Iterator[bytes]:
         """A whole content in pieces of at most CHUNK_BYTES, each verified; the whole verified before the iterator ends."""
@@ -196,8 +297,6 @@ class Reader:
             return
         hasher, total = blake3(), 0
         for name in codec.decode_chunk_list(blob):
-            if total % CHUNK_BYTES:
-                raise CorruptError(f"{self.name}: blob {content.hex()}: a chunk before the last is not whole")
             try:
                 piece = codec.decode_blob(self.blob(name))
             except CorruptError as error:
@@ -216,7 +315,18 @@ def _integer(value: object, name: str) -> int:
 
 
 def _stream_row(row: tuple[object, ...], name: str) -> StreamRow:
-    stream, floor, head_seq, head_hash = row
+    stream, floor, head_seq, head_hash, parent, forked_at, origin_log, origin_stream = row
     if not (isinstance(stream, str) and isinstance(floor, int) and isinstance(head_seq, int) and isinstance(head_hash, bytes)):
         raise CorruptError(f"{name}: a stream row has a column of the wrong type; run `eventlog verify {name}`")
-    return StreamRow(StreamId(stream), Epoch(floor), Seq(head_seq), head_hash)
+    if not (_is_optional(parent, str) and _is_optional(forked_at, int) and (parent is None) == (forked_at is None)):
+        raise CorruptError(f"{name}: stream {stream}: its parent is not one; run `eventlog verify {name}`")
+    if not (_is_optional(origin_log, str) and _is_optional(origin_stream, str) and (origin_log is None) == (origin_stream is None)):
+        raise CorruptError(f"{name}: stream {stream}: its origin is not one; run `eventlog verify {name}`")
+    origin = Origin(LogId(str(origin_log)), StreamId(str(origin_stream))) if origin_log is not None else None
+    parent_id = StreamId(str(parent)) if parent is not None else None
+    at = Seq(forked_at) if isinstance(forked_at, int) else None
+    return StreamRow(StreamId(stream), Epoch(floor), Seq(head_seq), head_hash, parent_id, at, origin)
+
+
+def _is_optional(value: object, kind: type) -> bool:
+    return value is None or isinstance(value, kind)

@@ -6,7 +6,9 @@ CREATE TABLE stream (
     forked_at INTEGER,
     floor INTEGER NOT NULL CHECK (floor >= 0),
     head_seq INTEGER NOT NULL CHECK (head_seq >= 0),
-    head_hash BLOB NOT NULL CHECK (length(head_hash) = 32)
+    head_hash BLOB NOT NULL CHECK (length(head_hash) = 32),
+    origin_log TEXT,
+    origin_stream TEXT
 );
 
 CREATE TABLE event (

@@ -12,5 +12,8 @@ ContentId = NewType("ContentId", bytes)
 RootHash = NewType("RootHash", bytes)
 
 ZERO_HASH = bytes(32)
-FORMAT = 1
+FORMAT = 2
+READABLE_FORMATS = (1, 2)
+"""A log of format 1 is read as it stands, and made one of format 2 when it is first opened for writing."""
 CHUNK_BYTES = 1 << 20
+"""The largest content of one blob; what is larger is cut into chunks of at most this."""

@@ -119,11 +119,24 @@ def _want_blobs(stored: StoredEvent, where: str, wanted: Wanted) -> None:
 def claimed_root(event: events.Event) -> str | None:
     """The root an event claims for the image at its seq, or None for an event that claims none."""
     match event:
-        case events.SessionOpened() | events.WorkspaceObserved() | events.CallSettled():
+        case events.SessionOpened() | events.SessionForked() | events.WorkspaceObserved() | events.CallSettled() | events.CallReplayed():
             return event.root
-        case events.RestoreFinished() | events.Synced() | events.SessionFinished():
+        case events.RestoreFinished() | events.CheckpointTaken() | events.Synced():
             return event.root
-        case events.DriverStarted() | events.AttemptStarted() | events.RecoveryDecided() | events.Quarantined() | events.Noted():
+        case events.SessionPaused() | events.SessionFinished() | events.SessionFailed():
+            return event.root
+        case (
+            events.DriverStarted()
+            | events.InputAdmitted()
+            | events.AttemptStarted()
+            | events.CallUndone()
+            | events.ModeSwitched()
+            | events.RecoveryDecided()
+            | events.Quarantined()
+            | events.SessionResumed()
+            | events.SessionMoved()
+            | events.Noted()
+        ):
             return None
 
 

@@ -5,18 +5,21 @@ with the path (L5), the cache row compared with the events (L3), the epoch compa
 advanced, COMMIT with `synchronous=FULL`. Nothing is hashed, compressed or called back while the lock is held except the chain hash
 itself. A COMMIT whose answer is lost poisons the handle (L7).
 
+An append is idempotent where its records have ids: the loser of two equal appends is given what the winner recorded, and an append
+whose commit was uncertain can be sent again after a reopen.
+
 Steps: `<purpose>.commit.before` (no lock held), `.locked` (just before COMMIT), `.after`.
 """
 
-import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import apsw
+import msgspec
 
-from eventlog import codec, connection, durable, events, steps
-from eventlog.blobs import batch_blobs
+from eventlog import codec, connection, events, steps
 from eventlog.errors import (
     CorruptError,
     EpochTakenError,
@@ -24,6 +27,7 @@ from eventlog.errors import (
     InternalError,
     LogMissingError,
     MisuseError,
+    MovedError,
     ReplacedError,
     StaleEpochError,
     UncertainCommitError,
@@ -38,10 +42,14 @@ from eventlog.values import ZERO_HASH, Epoch, LogId, Seq, StreamId
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """An event to append, with the image changes that are one commit with it (I2)."""
+    """An event to append, with the image changes that are one commit with it (I2).
+
+    `id` is 16 bytes, for an append that may be sent more than once; without one, each append is an event of its own.
+    """
 
     event: events.Event
     changes: tuple[Change, ...] = ()
+    id: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +62,18 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
+class Admitted:
+    """Where an input stands, and whether this call put it there."""
+
+    appended: Appended
+    is_new: bool
+
+
+Redact = Callable[[events.Event], events.Event]
+"""Takes out of an event what must not be written down. It is called before anything is encoded, hashed or locked."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Prepared:
     """A record with everything computed that needs no lock."""
 
@@ -63,13 +83,24 @@ class _Prepared:
     payload: bytes
     changes: tuple[Change, ...]
     digest: bytes
+    is_repeatable: bool
+
+
+class _AlreadyAdmittedError(Exception):
+    """An input stands already; raised inside the transaction, which then writes nothing."""
+
+    def __init__(self, appended: Appended, payload_input: object) -> None:
+        super().__init__(appended)
+        self.appended = appended
+        self.payload_input = payload_input
 
 
 class Writer:
     """The one writing handle of a process. Never used after a fork; poisoned by an uncertain commit."""
 
-    def __init__(self, handle: apsw.Connection, path: str, ids: Ids) -> None:
+    def __init__(self, handle: apsw.Connection, path: str, ids: Ids, redact: Redact | None = None) -> None:
         self._handle = handle
+        self._redact = redact
         self._ids = ids
         self._pid = os.getpid()
         self._poisoned = False
@@ -79,11 +110,14 @@ class Writer:
         self._held = _file_identities(path)
 
     @classmethod
-    def open(cls, path: str, ids: Ids) -> "Writer":
-        """Open an existing log for writing. Raises LogMissingError, CorruptError, BusyError, MisuseError."""
+    def open(cls, path: str, ids: Ids, redact: Redact | None = None) -> "Writer":
+        """Open an existing log for writing; `redact` sees every event before it is written.
+
+        Raises LogMissingError, CorruptError, BusyError, MisuseError.
+        """
         handle = connection.open_writable(path)
         try:
-            return cls(handle, path, ids)
+            return cls(handle, path, ids, redact)
         except apsw.Error as error:
             raise connection.translate(error, path) from error
 
@@ -108,10 +142,56 @@ class Writer:
     ) -> list[Appended]:
         """Append records and insert blobs in one commit under `epoch`, which must be the floor.
 
-        Raises StaleEpochError below the floor (nothing written), CorruptError, ReplacedError, BusyError, FullError, UncertainCommitError.
+        Records whose ids the log has already are not written again: the same ones are answered with where they stand. Raises
+        StaleEpochError below the floor (nothing written), CorruptError, ReplacedError, MovedError, BusyError, FullError,
+        UncertainCommitError, and MisuseError for an id that stands for something else.
         """
         prepared = self._prepare(records)
         return self._transact(stream, prepared, tuple(blobs), purpose, lambda row: self._check_floor(row, epoch))
+
+    def append_unfenced(self, stream: StreamId, records: Sequence[Record], purpose: str) -> list[Appended]:
+        """Append what any process may, under the floor found in the same transaction (L2): notes and inputs. Raises as `append`."""
+        for record in records:
+            if record.event.kind not in events.UNFENCED_KINDS:
+                raise MisuseError(f"{self.name}: {record.event.kind} is written by a session's driver only, under its epoch")
+        return self._transact(stream, self._prepare(records), (), purpose, lambda row: row.floor)
+
+    def admit(self, stream: StreamId, request_id: str, given: dict[str, Any], at_ms: int) -> Admitted:
+        """Take an input in, once for each `request_id`: who sends it again is given where it stands. Raises as `append`, and MisuseError
+        when that request id was taken in with another input."""
+        event = events.InputAdmitted(at_ms, request_id, given)
+        try:
+            return Admitted(self.append_unfenced(stream, [Record(event)], "admit")[0], is_new=True)
+        except _AlreadyAdmittedError as found:
+            if found.payload_input != self._redacted(event).input:
+                raise MisuseError(
+                    f"{self.name}: session {stream}: request {show_text(request_id)} was admitted with another input at seq "
+                    f"{found.appended.seq}; use a new request id"
+                ) from found
+            return Admitted(found.appended, is_new=False)
+
+    def open_stream(
+        self, stream: StreamId, first: Record, purpose: str, parent: StreamId | None = None, forked_at: Seq | None = None
+    ) -> Appended:
+        """Begin a stream with its first event (session_opened or session_forked), in one commit. Raises MisuseError when it is there."""
+        prepared = self._prepare([first])
+        steps.reach(f"{purpose}.commit.before")
+        self._run("BEGIN IMMEDIATE")
+        try:
+            self._check_files()
+            if self.reader.stream(stream) is not None:
+                raise MisuseError(f"{self.name}: there is a session {show_text(stream)} already; choose another name")
+            self._run(
+                "INSERT INTO stream (id, parent, forked_at, floor, head_seq, head_hash) VALUES (?, ?, ?, 0, 0, ?)",
+                (stream, parent, forked_at, ZERO_HASH),
+            )
+            row = StreamRow(stream, Epoch(0), Seq(0), ZERO_HASH, parent, forked_at, None)
+            appended = self._insert_events(row, Epoch(0), prepared)
+        except BaseException as error:
+            self._abandon(error)
+            raise
+        self._commit(purpose, (prepared[0].id,))
+        return appended[0]
 
     def check_fence(self, stream: StreamId, epoch: Epoch) -> None:
         """Raise StaleEpochError once a newer epoch holds the floor; one short read, no lock."""
@@ -135,17 +215,24 @@ class Writer:
 
     def _prepare(self, records: Sequence[Record]) -> list[_Prepared]:
         self._guard()
-        return [
-            _Prepared(
-                self._ids.new_id(),
-                record.event.kind,
-                record.event.version,
-                events.encode(record.event),
-                record.changes,
-                changes_digest(record.changes),
-            )
-            for record in records
-        ]
+        return [self._prepare_one(record) for record in records]
+
+    def _prepare_one(self, record: Record) -> _Prepared:
+        event = record.event if self._redact is None else self._redacted(record.event)
+        given = record.id is not None
+        event_id = record.id if record.id is not None else self._ids.new_id()
+        return _Prepared(event_id, event.kind, event.version, events.encode(event), record.changes, changes_digest(record.changes), given)
+
+    def _redacted(self, event: events.E) -> events.E:
+        """The event as it may be written. A call whose recorded input was redacted says so: it cannot be replayed from the log."""
+        if self._redact is None:
+            return event
+        redacted = self._redact(event)
+        if type(redacted) is not type(event):
+            raise InternalError(f"{self.name}: the redaction made {type(redacted).__name__} of {event.kind}")
+        if isinstance(redacted, events.AttemptStarted) and isinstance(event, events.AttemptStarted) and redacted.input != event.input:
+            return msgspec.structs.replace(redacted, redacted=True)
+        return redacted
 
     def _transact(
         self, stream: StreamId, prepared: list[_Prepared], blobs: tuple[codec.Blob, ...], purpose: str, check: Callable[[StreamRow], Epoch]
@@ -155,6 +242,10 @@ class Writer:
         try:
             self._check_files()
             row = self._checked_row(stream)
+            recorded = self._find_recorded(stream, prepared)
+            if recorded:
+                self._rollback()
+                return recorded
             epoch = check(row)
             self._insert_blobs(blobs)
             appended = self._insert_events(row, epoch, prepared)
@@ -187,7 +278,12 @@ class Writer:
         row = self.reader.stream(stream)
         if row is None:
             raise MisuseError(f"{self.name}: there is no session {stream} in this log; `eventlog show {self.name}` lists what is")
-        newest = self.reader.rows("SELECT seq, hash FROM event WHERE stream = ? ORDER BY seq DESC LIMIT 1", (stream,))
+        if row.origin is not None:
+            raise MisuseError(
+                f"{self.name}: session {stream} was imported and is read-only; `eventlog fork` makes a session of it that goes on"
+            )
+        found = self.reader.rows("SELECT seq, hash, kind FROM event WHERE stream = ? ORDER BY seq DESC LIMIT 1", (stream,))
+        newest = [(seq, digest) for seq, digest, _ in found]
         sql = "SELECT epoch FROM event WHERE stream = ? AND kind = 'driver_started' ORDER BY seq DESC LIMIT 1"
         started = self.reader.rows(sql, (stream,))
         floor = started[0][0] if started else 0
@@ -197,7 +293,50 @@ class Writer:
                 f"{self.name}: stream {stream}: its cache row (floor {row.floor}, head {row.head_seq}) disagrees with its events "
                 f"(floor {floor}); run `eventlog verify {self.name}`"
             )
+        if found and found[0][2] == events.SessionMoved.kind:
+            raise MovedError(f"{self.name}: session {stream} was moved away by `eventlog export --move`; drive it where it was imported")
         return row
+
+    def _find_recorded(self, stream: StreamId, prepared: list[_Prepared]) -> list[Appended]:
+        """What stands in the log of an append that was sent before; empty when nothing of it does. All of it stands, or nothing (L7)."""
+        if not prepared:
+            return []
+        if prepared[0].kind == events.InputAdmitted.kind:
+            self._find_admitted(stream, prepared[0].payload)
+        if not prepared[0].is_repeatable:
+            return []
+        found = []
+        for item in prepared:
+            rows = self.reader.rows("SELECT stream, seq, hash, kind, CAST(payload AS BLOB) FROM event WHERE id = ?", (item.id,))
+            if not rows:
+                break
+            where, seq, digest, kind, payload = rows[0]
+            if (where, kind, payload) != (stream, item.kind, item.payload) or not (isinstance(seq, int) and isinstance(digest, bytes)):
+                raise MisuseError(f"{self.name}: event id {item.id.hex()} stands for another event; an id belongs to one event for ever")
+            found.append(Appended(Seq(seq), item.id, digest))
+        if found and len(found) != len(prepared):
+            raise MisuseError(f"{self.name}: only a part of this append is in the log; send it again as it was first sent")
+        return found
+
+    def _find_admitted(self, stream: StreamId, payload: bytes) -> None:
+        admitted = events.decode(events.InputAdmitted.kind, events.InputAdmitted.version, payload, self.name)
+        sql = (
+            "SELECT seq, id, hash, CAST(payload AS BLOB), version FROM event"
+            " WHERE stream = ? AND kind = 'input_admitted' AND json_extract(payload, '$.request_id') = ?"
+        )
+        if not isinstance(admitted, events.InputAdmitted):
+            raise InternalError(f"{self.name}: an admitted input decodes to {admitted.kind}")
+        rows = self.reader.rows(sql, (stream, admitted.request_id))
+        if not rows:
+            return
+        seq, event_id, digest, stored, version = rows[0]
+        if not (isinstance(seq, int) and isinstance(event_id, bytes) and isinstance(digest, bytes)) or not (
+            isinstance(version, int) and isinstance(stored, bytes)
+        ):
+            raise CorruptError(f"{self.name}: stream {stream}: an admitted input has a column of the wrong type")
+        before = events.decode(events.InputAdmitted.kind, version, stored, f"{self.name}: stream {stream} seq {seq}")
+        given = before.input if isinstance(before, events.InputAdmitted) else None
+        raise _AlreadyAdmittedError(Appended(Seq(seq), event_id, digest), given)
 
     def _insert_blobs(self, blobs: tuple[codec.Blob, ...]) -> None:
         rows = [(blob.content, blob.codec, blob.size, blob.data) for blob in blobs]
@@ -205,15 +344,13 @@ class Writer:
 
     def _insert_events(self, row: StreamRow, epoch: Epoch, prepared: list[_Prepared]) -> list[Appended]:
         seq, previous, floor, appended = row.head_seq, row.head_hash, row.floor, []
+        domain = codec.event_domain(self.log_id, row.id)
         for item in prepared:
             seq = Seq(seq + 1)
             misplaced = events.find_misplacement(item.kind, seq, epoch, floor)
             if misplaced:
                 raise InternalError(f"{self.name}: session {row.id} seq {seq}: {misplaced}")
-            digest = codec.event_hash(
-                log_id=self.log_id, stream=row.id, seq=seq, event_id=item.id, epoch=epoch, kind=item.kind, version=item.version,
-                payload=item.payload, changes=item.digest, previous=previous,
-            )  # fmt: skip
+            digest = codec.hash_event(domain, seq, item.id, epoch, item.kind.encode(), item.version, item.payload, item.digest, previous)
             values = (row.id, seq, item.id, epoch, item.kind, item.version, item.payload.decode(), previous, digest)
             self._run(
                 "INSERT INTO event (stream, seq, id, epoch, kind, version, payload, prev_hash, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -234,8 +371,9 @@ class Writer:
             )
 
     def _check_files(self) -> None:
-        """L5: inside the transaction, the files held (database, WAL, index) are the files at the path."""
-        if _file_identities(self.path) != self._held:
+        """L5: inside the transaction, the files held (database, WAL, index) are the files at the path. SQLite itself compares the
+        database it has open; the side files are compared with what stood there when this handle was made."""
+        if _file_identities(self.path) != self._held or connection.has_moved(self._handle):
             raise ReplacedError(
                 f"{self.name}: the files at this path are no longer those this driver opened; stop whatever replaced them and drive again"
             )
@@ -304,57 +442,3 @@ def _file_identity(path: str) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None  # the caller says what a missing file means
     return status.st_dev, status.st_ino
-
-
-def create_log(path: str, stream: StreamId, opened: Record, blobs: Iterable[codec.Blob], ids: Ids) -> None:
-    """Make a log whose one stream already holds its `session_opened`, under `path`, all or nothing (README, sync point 1).
-
-    Raises FileExistsError when `path` exists: somebody else made it, and theirs stands. LogMissingError when it is gone and its side
-    files are not: a log was here, and its WAL would be played into the new one (L5, L9). FullError when there is no room.
-    """
-    _check_no_side_files(path)
-    temporary = f"{path}.new-{os.getpid()}-{ids.new_id().hex()}"
-    try:
-        _build(temporary, stream, opened, blobs, ids)
-    except apsw.Error as error:
-        raise connection.translate(error, path) from error
-    descriptor = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        durable.sync_file(descriptor, "log.create")
-    finally:
-        os.close(descriptor)
-    try:
-        durable.link(temporary, path, "log.create")
-    finally:
-        with contextlib.suppress(FileNotFoundError):  # a driver that found the log under both names has taken this one away
-            durable.unlink(temporary, "log.create")
-    durable.sync_directory(os.path.dirname(path) or ".", "log.create")
-
-
-def _check_no_side_files(path: str) -> None:
-    for suffix in ("-wal", "-journal"):
-        # In this order: a side file seen first and no log after it means that the log was taken away, not that it is being made.
-        if os.path.exists(path + suffix) and not os.path.exists(path):
-            raise LogMissingError(
-                f"{show_text(path)}: the log is gone but its {show_text(path + suffix)} is there; put the log back, or move that file away"
-            )
-
-
-def _build(temporary: str, stream: StreamId, opened: Record, blobs: Iterable[codec.Blob], ids: Ids) -> None:
-    """A whole log under a name that nobody looks for, its WAL emptied and gone."""
-    handle = connection.create(temporary)
-    try:
-        handle.execute("BEGIN IMMEDIATE")
-        log_id = ids.new_id().hex()
-        handle.execute("INSERT INTO meta (key, value) VALUES ('format', '1'), ('log_id', ?)", (log_id,))
-        handle.execute("INSERT INTO stream (id, floor, head_seq, head_hash) VALUES (?, 0, 0, ?)", (stream, ZERO_HASH))
-        handle.execute("COMMIT")
-        writer = Writer(handle, temporary, ids)
-        for batch in batch_blobs(blobs):
-            writer.insert_blobs(batch)
-        writer.append(stream, Epoch(0), [opened], (), "open")
-        # Not `pragma`, which knows no arguments in parentheses. It raises when the file cannot take all of the WAL: closing would not say.
-        handle.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    finally:
-        handle.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
-        handle.close()

@@ -73,6 +73,7 @@ def start_attempt(context: Context, number: int, attempt: int, script_index: int
         call.policy,
         key,
         request_digest(call),
+        redacted=False,
     )
     records = [*_outside(context, found), Record(started)]
     place = context.journal.append(records, found.blobs if found.differs else (), "intent")[-1]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from eventlog import durable, events
 from eventlog.blobs import encode_content
 from eventlog.codec import Blob
+from eventlog.creation import create_log
 from eventlog.errors import LogMissingError, MisuseError
 from eventlog.image import diff, root_hash
 from eventlog.ports import Clock, Ids
@@ -15,7 +16,7 @@ from eventlog.preflight import check_writable_place
 from eventlog.reader import Reader
 from eventlog.show import show_text
 from eventlog.values import StreamId
-from eventlog.writer import Record, create_log
+from eventlog.writer import Record
 from recovery.capture import list_untracked, look
 from recovery.journal import Known, only_stream, read_state
 from recovery.script import Session, call_to_json, encode_bytes

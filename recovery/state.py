@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from eventlog import events
-from eventlog.errors import CorruptError
+from eventlog.errors import CorruptError, NeedsPersonError
 from eventlog.image import Entry, fold_changes
 from eventlog.reader import StoredEvent
 from recovery.labels import Label
@@ -86,6 +86,10 @@ class SessionState:
 
 def fold_stream(stored: list[StoredEvent], where: str) -> SessionState:
     """Fold a whole stream. Raises CorruptError for a history no driver of this project writes."""
+    if stored and isinstance(stored[0].event, events.SessionForked):
+        raise NeedsPersonError(
+            f"{where}: it is a fork, which this version keeps and does not drive; `eventlog checkout` gives the files of any point of it"
+        )
     if not stored or not isinstance(stored[0].event, events.SessionOpened):
         raise CorruptError(f"{where}: the session does not begin with session_opened")
     first = stored[0]
@@ -130,8 +134,20 @@ def fold_event(state: SessionState, stored: StoredEvent, where: str) -> SessionS
             return replace(state, synced_root=event.root)
         case events.SessionFinished():
             return replace(state, is_finished=True)
-        case events.Quarantined() | events.Noted():
+        case events.Quarantined() | events.Noted() | events.InputAdmitted():
             return state
+        case (
+            events.SessionForked()
+            | events.CallUndone()
+            | events.CallReplayed()
+            | events.CheckpointTaken()
+            | events.ModeSwitched()
+            | events.SessionPaused()
+            | events.SessionResumed()
+            | events.SessionMoved()
+            | events.SessionFailed()
+        ) as event:
+            raise NeedsPersonError(f"{place}: {event.kind}: this version keeps such a session and does not drive it; use one that does")
 
 
 def _check_legal(state: SessionState, event: events.Event, place: str) -> None:

@@ -52,7 +52,7 @@ class BlobShelf:
         blob = self._row(name)
         hasher = blake3()
         size = 0
-        for piece in (self._chunk(name, blob, place) for place in self._places(blob)) if blob.codec == "chunks" else (decode_plain(blob),):
+        for piece in (self._chunk(name, chunk) for chunk in self._chunks(blob)) if blob.codec == "chunks" else (decode_plain(blob),):
             hasher.update(piece)
             size += len(piece)
             yield piece
@@ -69,18 +69,16 @@ class BlobShelf:
             raise BlobDamage(f"blob {name.hex()} has {blob.size} bytes and codec {blob.codec}")
         return blob
 
-    def _places(self, blob: Blob) -> range:
-        count = -(-blob.size // CHUNK_SIZE)
-        if len(blob.data) != count * HASH_SIZE:
-            raise BlobDamage(f"{blob.size} bytes need {count} chunk hashes, there are {len(blob.data)} bytes of them")
-        return range(count)
+    def _chunks(self, blob: Blob) -> list[bytes]:
+        count, rest = divmod(len(blob.data), HASH_SIZE)
+        if rest or count < 2 or count > blob.size:
+            raise BlobDamage(f"{len(blob.data)} bytes of chunk hashes do not fit {blob.size} bytes")
+        return [blob.data[place * HASH_SIZE : (place + 1) * HASH_SIZE] for place in range(count)]
 
-    def _chunk(self, name: bytes, blob: Blob, place: int) -> bytes:
-        chunk_name = blob.data[place * HASH_SIZE : (place + 1) * HASH_SIZE]
+    def _chunk(self, name: bytes, chunk_name: bytes) -> bytes:
         chunk = self._row(chunk_name)
-        wanted = min(CHUNK_SIZE, blob.size - place * CHUNK_SIZE)
-        if chunk.codec == "chunks" or chunk.size != wanted:
-            raise BlobDamage(f"chunk {place} of blob {name.hex()} is {chunk.codec} of {chunk.size} bytes, not plain of {wanted}")
+        if chunk.codec == "chunks" or not chunk.size:
+            raise BlobDamage(f"chunk {chunk_name.hex()} of blob {name.hex()} is {chunk.codec} of {chunk.size} bytes")
         return self.content(chunk_name)
 
 

@@ -10,7 +10,19 @@ from .paths import is_valid_path
 from .values import Change, Defect, Event, Finding, Stream, failed, hex_of, name_event, passed
 
 KINDS_WITH_ROOT = frozenset(
-    {"session_opened", "workspace_observed", "call_settled", "restore_finished", "synced", "session_finished"}
+    {
+        "session_opened",
+        "session_forked",
+        "workspace_observed",
+        "call_settled",
+        "call_replayed",
+        "restore_finished",
+        "checkpoint_taken",
+        "synced",
+        "session_paused",
+        "session_finished",
+        "session_failed",
+    }
 )
 COLUMNS_OF_KIND = {"f": {"content"}, "d": set[str](), "l": {"target"}, "p": set[str]()}
 KINDS_WITH_XATTRS = ("f", "d")
@@ -68,8 +80,8 @@ def chain_defects(log_id: str, stream: Stream) -> Iterator[Defect]:
         wanted = event_hash(log_id, event)
         if event.hash != wanted:
             yield defect(event, "hash is not that of the record", wanted.hex(), event.hash.hex())
-        if (event.kind == "session_opened") != (event.seq == 1):
-            yield defect(event, f"{event.kind} at seq {event.seq}: the first event, and no other, is session_opened")
+        if (event.kind in ("session_opened", "session_forked")) != (event.seq == 1):
+            yield defect(event, f"{event.kind} at seq {event.seq}: the first event, and no other, is session_opened or session_forked")
         if event.id in ids:
             yield defect(event, f"id {event.id.hex()} occurs twice")
         previous = event.hash

@@ -1,4 +1,4 @@
-"""The shape a payload of each event kind must have (eventlog/README, Kinds, version 1). Fields not named there are let through."""
+"""The shape a payload of each event kind must have (eventlog/README, Kinds). Fields not named there are let through."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -130,7 +130,31 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
         "policy": is_text,
         "key": is_text,
         "request_digest": is_anything,
+        "redacted": is_flag,
     },
+    "session_forked": {
+        "name": is_bytes,
+        "reason": one_of("forked", "imported", "moved", "salvaged"),
+        "parent_log": is_text,
+        "parent": is_text,
+        "parent_seq": is_ordinal,
+        "parent_hash": is_digest,
+        "mode": is_text,
+        "on_interrupted": one_of("stop", "reissue", "continue"),
+        "script": is_list,
+        "calls": is_list,
+        "root": is_digest,
+        "untracked": is_untracked,
+    },
+    "input_admitted": {"request_id": is_text, "input": is_object},
+    "call_undone": {"call": is_ordinal, "reason": is_anything, "decision_seq": is_ordinal},
+    "call_replayed": {"call": is_ordinal, "attempt": is_ordinal, "root": is_digest},
+    "checkpoint_taken": {"manifest": is_digest, "root": is_digest},
+    "mode_switched": {"mode": is_text, "reason": is_anything},
+    "session_paused": {"root": is_digest, "reason": is_anything},
+    "session_resumed": {},
+    "session_moved": {"digest": is_digest},
+    "session_failed": {"root": is_digest, "reason": is_anything},
     "call_settled": {
         "call": is_ordinal,
         "attempt": or_null(is_count),
@@ -166,7 +190,18 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
 }
 
 
-def decode_payload(kind: str, stored: bytes) -> Mapping[str, Any]:
+NEWEST_VERSIONS: Mapping[str, int] = {"attempt_started": 2}
+"""Kinds of which there is more than the first version."""
+ADDED: Mapping[tuple[str, str], int] = {("attempt_started", "redacted"): 2}
+"""Fields that came with a later version of their kind."""
+
+
+def newest_version(kind: str) -> int:
+    """The newest version of a kind."""
+    return NEWEST_VERSIONS.get(kind, 1)
+
+
+def decode_payload(kind: str, version: int, stored: bytes) -> Mapping[str, Any]:
     """The payload of an event of `kind` as an object of the right shape. Raises ValueError that names the first wrong field."""
     try:
         payload = json.loads(stored.decode())
@@ -177,6 +212,8 @@ def decode_payload(kind: str, stored: bytes) -> Mapping[str, Any]:
     if kind not in SHAPES:
         raise ValueError(f"kind {kind!r} is unknown")
     for field, check in {"at_ms": is_count, **SHAPES[kind]}.items():
+        if ADDED.get((kind, field), 1) > version:
+            continue
         if field not in payload:
             raise ValueError(f"payload of {kind} lacks {field!r}")
         if not check(payload[field]):

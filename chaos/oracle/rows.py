@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .blobs import Blob
-from .payloads import decode_payload
+from .payloads import decode_payload, newest_version
 from .values import Change, Event
 
 Row = Sequence[Any]
@@ -20,7 +20,6 @@ CHANGE_COLUMNS = (
 STREAM_COLUMNS = "id, parent, forked_at, floor, head_seq, head_hash"
 BLOB_COLUMNS = "hash, codec, size, bytes"
 LARGEST = 2**63 - 1
-KNOWN_VERSION = 1
 
 
 class Malformed(Exception):
@@ -92,8 +91,9 @@ def read_event(row: Row, changes: tuple[Change, ...]) -> Event:
     kind = text(row[4], "kind")
     text(row[6], "payload")
     stored = bytes(row[6])
+    version = integer(row[5], "version", 1, newest_version(kind))
     try:
-        payload = decode_payload(kind, stored)
+        payload = decode_payload(kind, version, stored)
     except ValueError as error:
         raise Malformed(str(error)) from error
     return Event(
@@ -102,7 +102,7 @@ def read_event(row: Row, changes: tuple[Change, ...]) -> Event:
         id=binary(row[2], "id", 16),
         epoch=integer(row[3], "epoch"),
         kind=kind,
-        version=integer(row[5], "version", KNOWN_VERSION, KNOWN_VERSION),
+        version=version,
         stored=stored,
         payload=payload,
         prev_hash=binary(row[7], "prev_hash", 32),

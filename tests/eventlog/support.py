@@ -11,11 +11,12 @@ import apsw
 
 from eventlog import codec, connection, events, steps
 from eventlog.blobs import encode_content
+from eventlog.creation import create_log
 from eventlog.image import Change, Entry, diff, root_hash
 from eventlog.ports import CountingIds
 from eventlog.reader import Reader
 from eventlog.values import CHUNK_BYTES, Epoch, Seq, StreamId
-from eventlog.writer import Appended, Record, Writer, create_log
+from eventlog.writer import Appended, Record, Writer
 
 ROOT = Path(__file__).resolve().parents[2]
 STREAM = StreamId("nightly")
@@ -64,7 +65,7 @@ def note(text: str) -> Record:
 def attempt(call: int) -> Record:
     """The intent of a call."""
     key = f"log/nightly/{call}/1/1"
-    return Record(events.AttemptStarted(4, call, 1, call - 1, "bash", {"run": "true"}, "never", key, "d" * 64))
+    return Record(events.AttemptStarted(4, call, 1, call - 1, "bash", {"run": "true"}, "never", key, "d" * 64, redacted=False))
 
 
 def settled(call: int, image: dict[bytes, Entry], changes: tuple[Change, ...]) -> Record:
@@ -123,6 +124,43 @@ def make_log(directory: Path) -> str:
     writer = open_writer(path)
     fill(writer)
     writer.close()
+    return path
+
+
+def make_golden(directory: Path) -> str:
+    """The log that stands as golden/format-N.sqlite for the format of today: every kind of event, a fork, an imported input."""
+    path = make_log(directory)
+    writer = open_writer(path, first_id=2_000_000)
+    fork, root = StreamId("fork"), root_hash(LATER).hex()
+    parent = writer.reader.stream(STREAM)
+    assert parent is not None
+    script = [{"tool": "bash", "run": "true"}]
+    calls = [events.ForkedCall(1, 0, "bash", "finished", root)]
+    forked = events.SessionForked(
+        20, "fork", "forked", writer.log_id, STREAM, 4, parent.head_hash.hex(), "transactional", "stop", script, calls, root, []
+    )
+    writer.open_stream(fork, Record(forked, diff({}, LATER)), "fork", STREAM, Seq(4))
+    writer.raise_floor(fork, Epoch(2), started("n2"))
+    key, digest = "log/fork/2/1/1", "e" * 64
+    kinds: list[events.Event] = [
+        events.InputAdmitted(21, "request-1", {"say": "hello"}),
+        events.AttemptStarted(22, 2, 1, 0, "bash", {"run": "[redacted]"}, "never", key, digest, redacted=True),
+        events.RecoveryDecided(23, "restore_and_interrupt", 2, 1, True, 1, root, "transactional", {"exit": "unknown"}),
+        events.Quarantined(24, 5, "log-5", ["a", {"b64": "/w=="}]),
+        events.RestoreFinished(25, 5, root, 1, 2, 1),
+        events.CallSettled(26, 2, 1, "interrupted", "restore_and_interrupt", "killed", None, None, root, []),
+        events.CallUndone(27, 1, "its checkpoint was lost", 5),
+        events.CallReplayed(28, 1, 2, root),
+        events.CheckpointTaken(29, digest, root),
+        events.ModeSwitched(30, "checkpoint", "above the limit"),
+        events.SessionPaused(31, root, "asked"),
+        events.SessionResumed(32),
+        events.SessionFailed(33, root, "no room"),
+        events.SessionMoved(34, digest),
+    ]
+    writer.append(fork, Epoch(2), [Record(kind) for kind in kinds], (), "golden")
+    writer.close()
+    checkpoint(path)
     return path
 
 

@@ -30,10 +30,9 @@ def test_the_event_hash_is_that_of_the_format_page(
 ) -> None:
     stored = payload.encode()
     event = Event(stream, seq, event_id, epoch, kind, version, stored, {}, previous, bytes(32), ())
-    assert encoding.event_hash(log_id, event) == codec.event_hash(
-        log_id=log_id, stream=stream, seq=seq, event_id=event_id, epoch=epoch, kind=kind, version=version, payload=stored,
-        changes=changes_digest(()), previous=previous,
-    )  # fmt: skip
+    assert encoding.event_hash(log_id, event) == codec.hash_event(
+        codec.event_domain(log_id, stream), seq, event_id, epoch, kind.encode(), version, stored, changes_digest(()), previous
+    )
 
 
 @given(st.binary(max_size=3000))
@@ -94,11 +93,11 @@ def test_a_list_of_chunks_comes_back() -> None:
     chunks = [ContentId(bytes([number]) * 32) for number in range(3)]
     blob = codec.encode_chunk_list(NAME, 2 * CHUNK_BYTES + 1, chunks)
     assert codec.decode_chunk_list(blob) == tuple(chunks)
-    for size in (0, CHUNK_BYTES, 2 * CHUNK_BYTES, 3 * CHUNK_BYTES + 1, 1 << 62, -1):
+    for size in (0, 2, 3 * CHUNK_BYTES + 1, 1 << 62, -1):
         with pytest.raises(CorruptError, match=NAME.hex()):
             codec.decode_chunk_list(replace(blob, size=size))
 
 
 def test_a_content_of_one_chunk_is_not_cut_into_chunks() -> None:
-    with pytest.raises(CorruptError, match="cut into chunks"):
+    with pytest.raises(CorruptError, match="do not fit"):
         codec.decode_chunk_list(codec.Blob(NAME, "chunks", len(TEXT), NAME))

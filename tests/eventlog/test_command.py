@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from eventlog import codec
+from eventlog.creation import create_log
 from eventlog.ports import CountingIds
 from eventlog.reader import Reader
 from eventlog.values import Epoch, StreamId
-from eventlog.writer import create_log
 from tests.eventlog import support
 from tests.eventlog.support import STREAM
 

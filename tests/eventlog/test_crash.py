@@ -8,12 +8,13 @@ import pytest
 
 from eventlog import codec, events, steps
 from eventlog.blobs import BATCH_BYTES
+from eventlog.creation import create_log
 from eventlog.image import Entry, diff, root_hash
 from eventlog.ports import RandomIds
 from eventlog.reader import Reader
 from eventlog.values import CHUNK_BYTES, Epoch
 from eventlog.verify import verify
-from eventlog.writer import Record, Writer, create_log
+from eventlog.writer import Record, Writer
 from tests.eventlog import support
 from tests.eventlog.support import STREAM
 

@@ -33,8 +33,8 @@ EXAMPLES: list[events.Event] = [
     events.SessionOpened(1, "\u00e9", "w", "transactional", "continue", [], DIGEST, events.RootIdentity("", 1, 2, ""), "l", 2, []),
     events.DriverStarted(2, IDENTITY, "l", 1, "environment"),
     events.WorkspaceObserved(3, DIGEST, UNTRACKED),
-    events.AttemptStarted(4, 1, 2, None, "write", {"path": {"b64": "/w=="}}, "after-restore", "k", DIGEST),
-    events.AttemptStarted(4, 1, 2, 0, "bash", {}, "ask", "k", DIGEST),
+    events.AttemptStarted(4, 1, 2, None, "write", {"path": {"b64": "/w=="}}, "after-restore", "k", DIGEST, True),
+    events.AttemptStarted(4, 1, 2, 0, "bash", {}, "ask", "k", DIGEST, False),
     *SETTLED,
     events.CallSettled(5, 1, 2, "interrupted", "restore", "killed", None, None, DIGEST, []),
     events.RecoveryDecided(6, "restore-and-rerun", 1, 1, True, 3, DIGEST, "transactional", {"exit": "unknown"}),
@@ -43,6 +43,19 @@ EXAMPLES: list[events.Event] = [
     events.RestoreFinished(8, 6, DIGEST, 1, 2, 3),
     events.Synced(9, DIGEST, "boot"),
     events.SessionFinished(10, DIGEST),
+    events.SessionForked(
+        12, "f", "moved", "l" * 32, "n", 4, DIGEST, "transactional", "continue", [{"tool": "bash", "run": "x"}],
+        [events.ForkedCall(1, None, "bash", "finished", DIGEST)], DIGEST, UNTRACKED,
+    ),
+    events.InputAdmitted(13, "request 1", {"say": "hello"}),
+    events.CallUndone(14, 1, "its root was lost", 6),
+    events.CallReplayed(15, 1, 2, DIGEST),
+    events.CheckpointTaken(16, DIGEST, DIGEST),
+    events.ModeSwitched(17, "checkpoint", "the workspace grew above 2 GiB"),
+    events.SessionPaused(18, DIGEST, "asked"),
+    events.SessionResumed(19),
+    events.SessionMoved(20, DIGEST),
+    events.SessionFailed(21, DIGEST, "no room"),
     events.Noted(11, "two\nlines \u202e"),
 ]  # fmt: skip
 
@@ -60,7 +73,7 @@ def test_an_event_comes_back_from_its_bytes(event: events.Event) -> None:
 
 @pytest.mark.parametrize("event", EXAMPLES, ids=name_example)
 def test_an_event_has_the_shape_that_the_format_page_gives_its_kind(event: events.Event) -> None:
-    found = decode_payload(event.kind, events.encode(event))
+    found = decode_payload(event.kind, event.version, events.encode(event))
     assert set(found) == {"at_ms", *SHAPES[event.kind]}
 
 
@@ -142,4 +155,4 @@ def test_rule_I8_an_exit_that_mixes_code_and_signal_is_neither_made_nor_read(fie
     with pytest.raises(CorruptError):
         events.decode("call_settled", 1, json.dumps(payload).encode(), "here")
     with pytest.raises(ValueError, match="wrong 'exit'"):
-        decode_payload("call_settled", json.dumps(payload).encode())
+        decode_payload("call_settled", 1, json.dumps(payload).encode())

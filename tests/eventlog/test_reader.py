@@ -140,8 +140,8 @@ DAMAGE = {
     "link broken": ("UPDATE event SET prev_hash = zeroblob(32) WHERE seq = 6", "seq 6: its hash"),
     "event gone": ("DELETE FROM event WHERE seq = 6", r"seq 6: missing \(the next one found is 7\)"),
     "first event gone": ("DELETE FROM event WHERE seq = 1", r"seq 1: missing"),
-    "newest event gone": ("DELETE FROM event WHERE seq = 9", "cache row disagrees"),
-    "all events gone": ("DELETE FROM event", "cache row disagrees"),
+    "newest event gone": ("DELETE FROM event WHERE seq = 9", r"seq 9: missing \(no later one was found\); the last good event is 8"),
+    "all events gone": ("DELETE FROM event", r"seq 1: missing \(no later one"),
     "change gone": ("DELETE FROM image_change WHERE seq = 4 AND idx = 0", "seq 4: its image changes are not numbered"),
     "last change gone": ("DELETE FROM image_change WHERE seq = 4 AND idx = 2", "seq 4: its hash"),
     "change moved": ("UPDATE image_change SET idx = 7 WHERE seq = 4 AND idx = 2", "seq 4: its image changes are not numbered"),
@@ -155,7 +155,7 @@ DAMAGE = {
     "target is text": ("UPDATE image_change SET target = 'a' WHERE seq = 1 AND idx = 1", "seq 1: change 1: an image change has 'a'"),
     "log id changed": ("UPDATE meta SET value = printf('%032d', 0) WHERE key = 'log_id'", "seq 1: its hash"),
     "log id gone": ("DELETE FROM meta WHERE key = 'log_id'", "meta has no log_id"),
-    "format of another kind": ("UPDATE meta SET value = '2' WHERE key = 'format'", "another format than the file's header"),
+    "format of another kind": ("UPDATE meta SET value = '1' WHERE key = 'format'", "another format than the file's header"),
     "format gone": ("DELETE FROM meta WHERE key = 'format'", "meta has no format"),
     "stream row of a wrong type": ("UPDATE stream SET floor = 'x'", "stream row has a column of the wrong type"),
     "head hash changed": ("UPDATE stream SET head_hash = zeroblob(32)", "cache row disagrees"),
@@ -208,10 +208,10 @@ def forge(path: str, kind: str, epoch: int, payload: bytes | None = None) -> Non
         "session_opened": support.opened().event, "driver_started": support.started(), "noted": events.Noted(1, "x"),
     }  # fmt: skip
     stored = payload if payload is not None else events.encode(examples[kind])
-    digest = codec.event_hash(
-        log_id=log_id, stream=row.id, seq=row.head_seq + 1, event_id=b"f" * 16, epoch=epoch, kind=kind, version=1, payload=stored,
-        changes=changes_digest(()), previous=row.head_hash,
-    )  # fmt: skip
+    domain = codec.event_domain(log_id, row.id)
+    digest = codec.hash_event(
+        domain, row.head_seq + 1, b"f" * 16, epoch, kind.encode(), 1, stored, changes_digest(()), row.head_hash
+    )
     text = stored.decode().replace("'", "''")
     tamper(
         path,
@@ -267,14 +267,14 @@ NOT_LOGS: dict[str, tuple[Callable[[Path], object], type[Exception], str]] = {
     "directory": (lambda path: path.mkdir(), MisuseError, "not a regular file"),
     "pipe": (lambda path: os.mkfifo(path), MisuseError, "not a regular file"),
     "another database": (lambda path: apsw.Connection(str(path)).execute("CREATE TABLE t (a)"), CorruptError, "application id"),
-    "newer format": (lambda path: newer(path), MisuseError, "log format 2 is not known here"),
+    "newer format": (lambda path: newer(path), MisuseError, "log format 3 is not known here"),
 }
 
 
 def newer(path: Path) -> None:
     made = support.create_small(path.parent)
     handle = apsw.Connection(made)
-    handle.execute("PRAGMA user_version = 2")
+    handle.execute("PRAGMA user_version = 3")
     handle.close()
     os.rename(made, path)
 

@@ -14,13 +14,14 @@ import pytest
 import zstandard
 
 from eventlog import codec, events
+from eventlog.creation import create_log
 from eventlog.errors import CrashworthyError
 from eventlog.image import Entry, diff, put_change, root_hash
 from eventlog.ports import CountingIds
 from eventlog.reader import Reader
 from eventlog.values import ContentId, Epoch
 from eventlog.verify import Verified, claimed_root, verify
-from eventlog.writer import Record, create_log
+from eventlog.writer import Record
 from tests.eventlog import support
 from tests.eventlog.support import STREAM, tamper
 from tests.eventlog.test_events import EXAMPLES

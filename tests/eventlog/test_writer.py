@@ -12,6 +12,7 @@ import apsw
 import pytest
 
 from eventlog import codec, connection, errors, events, steps
+from eventlog.creation import create_log
 from eventlog.errors import (
     BusyError,
     CorruptError,
@@ -29,7 +30,7 @@ from eventlog.ports import CountingIds, RandomIds
 from eventlog.reader import Reader
 from eventlog.values import ContentId, Epoch, StreamId
 from eventlog.verify import verify
-from eventlog.writer import Record, Writer, create_log
+from eventlog.writer import Record, Writer
 from tests.eventlog import support
 from tests.eventlog.support import STREAM, add
 
@@ -595,7 +596,7 @@ FORBIDDEN = {
     "INSERT OR REPLACE INTO blob SELECT * FROM blob": "blobs are append-only",
     "INSERT OR REPLACE INTO blob SELECT hash, 'raw', 1, 'x' FROM blob": "blobs are append-only",
     "INSERT OR REPLACE INTO meta SELECT key, 'x' FROM meta": "meta is append-only",
-    "INSERT OR REPLACE INTO stream SELECT id, NULL, NULL, 0, 0, zeroblob(32) FROM stream": "streams are never deleted",
+    "INSERT OR REPLACE INTO stream SELECT id, NULL, NULL, 0, 0, zeroblob(32), NULL, NULL FROM stream": "streams are never deleted",
     "INSERT INTO image_change SELECT stream, 99, idx, path, op, kind, mode, content, size, target, link, xattrs, uid, gid, acl, mtime_ns"
     " FROM image_change LIMIT 1": "FOREIGN KEY",
 }
@@ -616,7 +617,7 @@ def test_create_log_makes_a_private_file_that_holds_all_of_it_and_leaves_nothing
     assert os.stat(path).st_mode & 0o7777 == 0o600
     reader = Reader.open(path)
     assert reader.rows("PRAGMA page_size") == [(16384,)]
-    assert reader.rows("SELECT value FROM meta WHERE key = 'format'") == [("1",)]
+    assert reader.rows("SELECT value FROM meta WHERE key = 'format'") == [("2",)]
     assert len(reader.log_id) == 32 and reader.image(STREAM, reader.streams()[0].head_seq) == support.IMAGE
     reader.close()
     assert is_sound(path)

@@ -405,14 +405,14 @@ def create_log(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(building, isolation_level=None)
     connection.execute("PRAGMA page_size = 16384")
     connection.execute(f"PRAGMA application_id = {0x43574C31}")
-    connection.execute("PRAGMA user_version = 1")
+    connection.execute("PRAGMA user_version = 2")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = OFF")
     connection.execute("PRAGMA wal_autocheckpoint = 0")
     connection.executescript(TABLES)
     for name, body in TRIGGERS.items():
         connection.execute(f"CREATE TRIGGER {name} {body}")
-    connection.execute("INSERT INTO meta VALUES ('format', '1'), ('log_id', ?)", (LOG_ID,))
+    connection.execute("INSERT INTO meta VALUES ('format', '2'), ('log_id', ?)", (LOG_ID,))
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return connection
 

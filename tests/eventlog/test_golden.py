@@ -1,0 +1,106 @@
+"""A golden log per format version: what an older version wrote is read by all later code, to the byte."""
+
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eventlog import events
+from eventlog.ports import CountingIds
+from eventlog.reader import Reader
+from eventlog.values import FORMAT, READABLE_FORMATS, Epoch, StreamId
+from eventlog.verify import verify
+from eventlog.writer import Writer
+from tests.eventlog import support
+from tests.eventlog.support import ROOT, STREAM
+
+GOLDEN = Path(__file__).with_name("golden")
+
+
+@pytest.fixture(params=READABLE_FORMATS)
+def golden(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[int, str]:
+    """A copy of the golden log of a format, and which."""
+    path = tmp_path / "log.sqlite"
+    shutil.copyfile(GOLDEN / f"format-{request.param}.sqlite", path)
+    return request.param, str(path)
+
+
+def test_every_readable_format_has_its_golden_log() -> None:
+    assert READABLE_FORMATS[-1] == FORMAT
+    assert sorted(file.name for file in GOLDEN.glob("*.sqlite")) == [f"format-{number}.sqlite" for number in READABLE_FORMATS]
+
+
+def test_a_golden_log_is_sound_and_shows_what_it_always_showed(golden: tuple[int, str]) -> None:
+    number, path = golden
+    before = Path(path).read_bytes()
+    shown = subprocess.run([sys.executable, "-m", "eventlog", "show", "--json", path], capture_output=True, text=True, cwd=ROOT, check=True)
+    expected = [json.loads(line) for line in (GOLDEN / f"format-{number}.jsonl").read_text("utf-8").splitlines()]
+    found = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert len(found) == len(expected) > 0
+    for old, new in zip(expected, found, strict=True):
+        # Later versions may add fields; what was shown stays.
+        assert {**new, "payload": {**new["payload"], **old["payload"]}} == new and {**new, **old, "payload": new["payload"]} == new
+    assert Path(path).read_bytes() == before
+
+
+def test_a_golden_log_verifies(golden: tuple[int, str]) -> None:
+    reader = Reader.open(golden[1])
+    assert verify(reader).findings == ()
+    assert reader.format == golden[0]
+    reader.close()
+
+
+def test_a_golden_log_is_written_on_and_what_stood_in_it_stands(golden: tuple[int, str]) -> None:
+    _, path = golden
+    reader = Reader.open(path)
+    streams = [row.id for row in reader.streams()]
+    stood = {stream: list(reader.events(stream)) for stream in streams}
+    reader.close()
+    writer = Writer.open(path, CountingIds(5_000_000))
+    row = writer.reader.stream(STREAM)
+    assert row is not None and writer.reader.format == FORMAT
+    writer.append(STREAM, Epoch(row.floor), [support.note("later")], (), "note")
+    admitted = [writer.admit(STREAM, "r1", {"say": "x"}, 1) for _ in range(2)]
+    assert [one.is_new for one in admitted] == [True, False] and admitted[0].appended == admitted[1].appended
+    writer.close()
+    reader = Reader.open(path)
+    for stream, old in stood.items():
+        assert list(reader.events(stream))[: len(old)] == old
+    assert verify(reader).findings == ()
+    reader.close()
+
+
+def test_a_handle_that_read_format_1_goes_on_when_a_writer_makes_it_format_2(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    shutil.copyfile(GOLDEN / "format-1.sqlite", path)
+    reader = Reader.open(str(path))
+    writer = Writer.open(str(path), CountingIds(5_000_000))
+    writer.append(STREAM, Epoch(4), [support.note("later")], (), "note")
+    assert [stored.event for stored in reader.events(STREAM)][-1] == support.note("later").event
+    reader.close()
+    writer.close()
+
+
+def test_the_first_version_of_an_intent_is_read_as_the_newest(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    shutil.copyfile(GOLDEN / "format-1.sqlite", path)
+    reader = Reader.open(str(path))
+    intents = [stored.event for stored in reader.events(StreamId("nightly")) if isinstance(stored.event, events.AttemptStarted)]
+    reader.close()
+    assert intents and all(intent.redacted is False and intent.version == 2 for intent in intents)
+
+
+def test_the_views_answer_the_plain_shell(golden: tuple[int, str]) -> None:
+    _, path = golden
+    Writer.open(path, CountingIds()).close()
+    connection = sqlite3.connect(path)
+    calls = connection.execute("SELECT call, attempt, tool, ended, decision, changes, duration_ms FROM v_calls WHERE stream = ?", (STREAM,))
+    assert calls.fetchall()[0] == (1, 1, "bash", "finished", "finished", 3, 1)
+    assert connection.execute("SELECT json_extract(input, '$.run') FROM v_calls").fetchone() == ("true",)
+    decided = connection.execute("SELECT count(*) FROM event WHERE kind = 'recovery_decided'").fetchone()
+    assert connection.execute("SELECT count(*) FROM v_recoveries").fetchone() == decided
+    connection.close()
