@@ -1,6 +1,6 @@
 """The session's log as its driver uses it: append under the driver's epoch, and the state folded from what stands."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from eventlog import codec, events
 from eventlog.errors import HeadMovedError, MisuseError
@@ -21,13 +21,20 @@ def read_state(reader: Reader, stream: StreamId) -> Known:
         raise MisuseError(
             f"{reader.name}: holds session {known}, not {show_text(stream)}; name another state directory in the session file"
         )
-    stored = list(reader.events(stream))
-    return fold_stream(stored, f"{reader.name}: session {stream}"), [event.hash.hex() for event in stored]
+    hashes: list[str] = []
+
+    def noted() -> Iterator[StoredEvent]:
+        # Folded as they come: a long history is never held whole.
+        for stored in reader.events(stream):
+            hashes.append(stored.hash.hex())
+            yield stored
+
+    return fold_stream(noted(), f"{reader.name}: session {stream}"), hashes
 
 
 def only_stream(reader: Reader) -> StreamId:
-    """The id of the one session in a state directory's log."""
-    streams = reader.streams()
+    """The id of the one session that a state directory's log was made for: forks and imported streams beside it are kept, not driven."""
+    streams = [row for row in reader.streams() if row.parent is None and row.origin is None]
     if len(streams) != 1:
         raise MisuseError(f"{reader.name}: holds {len(streams)} sessions, a state directory has one; name its own state directory")
     return streams[0].id

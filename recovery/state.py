@@ -3,6 +3,7 @@
 Invariants: an open call is the last one; at most one obligation is open; an attempt that was restored or voided is never adopted.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -84,20 +85,22 @@ class SessionState:
         return self.calls[-1] if self.calls and self.calls[-1].ended is None else None
 
 
-def fold_stream(stored: list[StoredEvent], where: str) -> SessionState:
-    """Fold a whole stream. Raises CorruptError for a history no driver of this project writes."""
-    if stored and isinstance(stored[0].event, events.SessionForked):
+def fold_stream(stored: Iterable[StoredEvent], where: str) -> SessionState:
+    """Fold a whole stream. Raises CorruptError for a history no driver of this project writes, NeedsPersonError for one that this
+    version does not drive."""
+    following = iter(stored)
+    first = next(following, None)
+    if first is not None and isinstance(first.event, events.SessionForked):
         raise NeedsPersonError(
             f"{where}: it is a fork, which this version keeps and does not drive; `eventlog checkout` gives the files of any point of it"
         )
-    if not stored or not isinstance(stored[0].event, events.SessionOpened):
+    if first is None or not isinstance(first.event, events.SessionOpened):
         raise CorruptError(f"{where}: the session does not begin with session_opened")
-    first = stored[0]
-    opened = stored[0].event
+    opened = first.event
     image = fold_changes({}, first.changes)
     untracked = read_untracked(opened.untracked)
     state = SessionState(opened, 1, first.hash.hex(), 0, "", image, 1, "", opened.root, untracked)
-    for event in stored[1:]:
+    for event in following:
         state = fold_event(state, event, where)
     return state
 

@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
+from eventlog import events
+from eventlog.errors import NeedsPersonError
 from eventlog.ports import RandomIds
 from eventlog.reader import Reader
 from eventlog.values import Epoch, StreamId
-from eventlog.writer import Writer
+from eventlog.writer import Record, Writer
 from recovery.journal import Journal, Known, only_stream, read_state
 from recovery.state import fold_stream
 from tests.recovery.sessions import Sandbox, bash
@@ -30,3 +34,21 @@ def test_what_is_known_is_taken_only_while_the_head_is_the_same(sandbox: Sandbox
     stale = open_journal(log, stream, older)
     assert (stale.state, stale.hashes) == known
     stale.close()
+
+
+def test_forks_and_imported_streams_beside_a_session_are_not_driven(sandbox: Sandbox) -> None:
+    assert sandbox.run("run", sandbox.session(bash("echo one > a"))).code == 0
+    log = sandbox.state / "log.sqlite"
+    writer = Writer.open(str(log), RandomIds())
+    stream = only_stream(writer.reader)
+    stored = list(writer.reader.events(stream))
+    (opened,) = [one.event for one in stored if isinstance(one.event, events.SessionOpened)]
+    forked = events.SessionForked(
+        1, "fork", "forked", writer.log_id, stream, 1, stored[0].hash.hex(), "transactional", "stop", [], [], opened.root, []
+    )
+    writer.open_stream(StreamId("fork"), Record(forked, stored[0].changes), "fork", stream, stored[0].seq)
+    assert only_stream(writer.reader) == stream
+    with pytest.raises(NeedsPersonError, match="it is a fork"):
+        read_state(writer.reader, StreamId("fork"))
+    writer.close()
+    assert sandbox.run("drive", sandbox.state).code == 0
