@@ -14,15 +14,15 @@ from chaos.actions import action_from_json, action_to_json
 from chaos.results import Action
 from chaos.trial_set import TrialSet, parse_trial_sets, trial_set_to_json
 from eventlog.errors import MisuseError
+from eventlog.show import encode_bytes
+from eventlog.values import SESSION_NAME
 from recovery.script import (
-    SESSION_NAME,
     BashCall,
     Call,
     OnInterrupted,
     call_from_json,
     call_to_json,
     decode_bytes,
-    encode_bytes,
     load_toml,
     parse_calls,
     parse_on_interrupted,

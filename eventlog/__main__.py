@@ -1,16 +1,16 @@
 """The `eventlog` command: look at a log. Exit codes: 0 sound, 1 damage found, 2 usage."""
 
 import json
-import os
 import sys
-from pathlib import Path
-from typing import Annotated
 
 import msgspec
 import typer
 
-from eventlog import console, events
+from eventlog import command_history, console, events
+from eventlog.call_history import Annotated, annotate
+from eventlog.command_options import CallsOption, JsonOption, LogArgument, SessionOption, log_path
 from eventlog.errors import BusyError, CorruptError, CrashworthyError
+from eventlog.history import choose_stream
 from eventlog.reader import StoredEvent
 from eventlog.reading import open_anywhere
 from eventlog.show import show_text
@@ -21,22 +21,21 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Look at an event log: show its history, verify it.", rich_markup_mode=None
 )
 
-LogArgument = Annotated[Path, typer.Argument(help="log.sqlite, or the state directory that holds it")]
-JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line (eventlog/README)")]
-
-
-def log_path(given: Path) -> str:
-    """The log file for what a person named: the file itself, or the state directory around it."""
-    return os.path.join(given, "log.sqlite") if os.path.isdir(given) else str(given)
+app.command()(command_history.diff)
+app.command()(command_history.checkout)
+app.command()(command_history.fork)
 
 
 @app.command()
-def show(log: LogArgument, as_json: JsonOption = False) -> None:
-    """Print every event of every session: seq, epoch, kind, and what happened."""
+def show(log: LogArgument, session: SessionOption = None, calls: CallsOption = False, as_json: JsonOption = False) -> None:
+    """Print every event of every session: seq, epoch, kind, and what happened; or one line for each call."""
     with open_anywhere(log_path(log)) as reader:
-        for row in reader.streams():
-            for stored in reader.events(row.id):
-                print(json.dumps(_event_json(row.id, stored)) if as_json else _event_line(row.id, stored))
+        for row in reader.streams() if session is None else [choose_stream(reader, session)]:
+            if calls:
+                command_history.print_calls(reader, row.id, as_json)
+                continue
+            for one in annotate(reader.events(row.id)):
+                print(json.dumps(_event_json(row.id, one)) if as_json else _event_line(row.id, one.stored))
 
 
 @app.command()
@@ -55,8 +54,16 @@ def verify(log: LogArgument, as_json: JsonOption = False) -> int:
     return 1 if found.findings else 0
 
 
-def _event_json(stream: StreamId, stored: StoredEvent) -> dict[str, object]:
+def _event_json(stream: StreamId, annotated: Annotated) -> dict[str, object]:
+    stored = annotated.stored
     payload = msgspec.to_builtins(stored.event)
+    known = {
+        "call": annotated.call,
+        "tool": annotated.tool,
+        "decision": annotated.decision,
+        "size": annotated.size,
+        "duration_ms": annotated.duration_ms,
+    }
     return {
         "stream": stream,
         "seq": stored.seq,
@@ -65,6 +72,7 @@ def _event_json(stream: StreamId, stored: StoredEvent) -> dict[str, object]:
         "hash": stored.hash.hex(),
         "changes": len(stored.changes),
         "payload": payload,
+        **{name: value for name, value in known.items() if value is not None},
     }
 
 

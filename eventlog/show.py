@@ -1,5 +1,9 @@
 """Bytes that people may see: names and outputs escaped so that no terminal, line or table is bent by them."""
 
+import base64
+
+from eventlog.events import JsonBytes
+
 
 def show_path(path: bytes) -> str:
     r"""`path` as printable text, reversibly: `\\` for a backslash, `\xNN` for each byte of anything else that does not print.
@@ -23,3 +27,11 @@ def _show_character(character: str) -> str:
 def show_text(text: str) -> str:
     """`show_path` for text that may hold surrogate escapes (a path given by a person, a message that quotes one)."""
     return show_path(text.encode("utf-8", "surrogateescape"))
+
+
+def encode_bytes(data: bytes) -> JsonBytes:
+    """Bytes as JSON: a string when they are UTF-8, else `{"b64": ...}`."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(data).decode("ascii")}

@@ -1,5 +1,6 @@
 """Names for the numbers and bytes of a log, so that two of one shape cannot change places."""
 
+import re
 from typing import NewType
 
 LogId = NewType("LogId", str)
@@ -17,3 +18,6 @@ READABLE_FORMATS = (1, 2)
 """A log of format 1 is read as it stands, and made one of format 2 when it is first opened for writing."""
 CHUNK_BYTES = 1 << 20
 """The largest content of one blob; what is larger is cut into chunks of at most this."""
+
+SESSION_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
+"""What a session may be called; the name is the id of its stream."""

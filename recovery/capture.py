@@ -12,10 +12,10 @@ from eventlog.blobs import batch_blobs, encode_content
 from eventlog.codec import Blob
 from eventlog.errors import InternalError, NeedsPersonError, ScanError
 from eventlog.image import Change, Entry, Image, diff, is_identity_change, root_hash
+from eventlog.show import encode_bytes
 from eventlog.values import ContentId
 from recovery.context import Context
 from recovery.labels import Label
-from recovery.script import encode_bytes
 from recovery.space.ledger import append_fenced
 from recovery.space.records import ScanFailed
 from recovery.workspace.content import read_verified

@@ -14,12 +14,12 @@ from eventlog.image import diff, root_hash
 from eventlog.ports import Clock, Ids
 from eventlog.preflight import check_writable_place
 from eventlog.reader import Reader
-from eventlog.show import show_text
+from eventlog.show import encode_bytes, show_text
 from eventlog.values import StreamId
 from eventlog.writer import Record
 from recovery.capture import list_untracked, look
 from recovery.journal import Known, only_stream, read_state
-from recovery.script import Session, call_to_json, encode_bytes
+from recovery.script import Session, call_to_json
 from recovery.space.ledger import LEDGER_FORMAT, create_ledger
 from recovery.space.local import SpacePaths
 from recovery.space.records import Header

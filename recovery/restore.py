@@ -11,12 +11,12 @@ import os
 from eventlog import durable, events
 from eventlog.errors import RestoreIncompleteError
 from eventlog.image import Image, diff, root_hash
+from eventlog.show import encode_bytes
 from eventlog.values import ContentId, Seq
 from eventlog.writer import Record
 from recovery.capture import look
 from recovery.context import Context
 from recovery.labels import Label
-from recovery.script import encode_bytes
 from recovery.space.ledger import append_fenced
 from recovery.space.protocol import ApplyPlan
 from recovery.space.records import Prepare

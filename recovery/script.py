@@ -7,7 +7,6 @@ section 7): bash `never`, write `safe`, edit `after-restore`; `policy` in the ca
 
 import base64
 import binascii
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,12 +14,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from eventlog.errors import MisuseError
+from eventlog.show import encode_bytes
+from eventlog.values import SESSION_NAME
 
 Policy = Literal["safe", "after-restore", "never", "ask"]
 OnInterrupted = Literal["stop", "reissue", "continue"]
-JsonBytes = str | dict[str, str]
-
-SESSION_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 MODES_NOT_YET = ("checkpoint", "auto")
 
 
@@ -77,14 +75,6 @@ def decode_bytes(value: Any, where: str) -> bytes:
         except binascii.Error as error:
             raise MisuseError(f'{where}: "{value["b64"]}" is not base64; write {{ b64 = "..." }} or a plain string') from error
     raise MisuseError(f'{where}: expected a string or {{ b64 = "..." }}, found {type(value).__name__}')
-
-
-def encode_bytes(data: bytes) -> JsonBytes:
-    """Bytes as JSON: a string when they are UTF-8, else `{"b64": ...}`."""
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return {"b64": base64.b64encode(data).decode("ascii")}
 
 
 def parse_calls(tables: Any, where: str) -> tuple[Call, ...]:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from blake3 import blake3
 
 from eventlog import durable, steps
+from eventlog.attributes import loosen_directory, open_node, set_attributes, set_link_time
+from eventlog.beneath import OPEN_FILE, Beneath
 from eventlog.errors import CorruptError, FullError, RestoreIncompleteError
 from eventlog.image import name_of, parent_of
 from eventlog.show import show_path
@@ -30,8 +32,6 @@ from recovery.workspace.actions import (
     RestorePlan,
     SetAttributes,
 )
-from recovery.workspace.attributes import loosen_directory, open_node, set_attributes, set_link_time
-from recovery.workspace.beneath import OPEN_FILE, Beneath
 from recovery.workspace.observe import read_chunks
 from recovery.workspace.quarantine import Round, open_round
 from recovery.workspace.staging import Staging, clear_staging

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 from blake3 import blake3
 
+from eventlog.beneath import OPEN_FILE, Beneath
 from eventlog.errors import ScanError
+from eventlog.kernel import kind_of, look_through
 from eventlog.show import show_path
-from recovery.workspace.beneath import OPEN_FILE, Beneath
-from recovery.workspace.kernel import kind_of, look_through
 from recovery.workspace.observe import read_chunks
 
 

@@ -10,14 +10,13 @@ from typing import NoReturn
 
 from blake3 import blake3
 
-from eventlog.image import Entry, encode_xattrs
+from eventlog.attributes import ROOT_IDENTITY_XATTR, read_xattrs
+from eventlog.beneath import OPEN_FILE
+from eventlog.image import Entry
 from eventlog.image_values import LINK_MODE, MODE_BITS, MTIME_MAX, MTIME_MIN
-from recovery.workspace.beneath import OPEN_FILE
-from recovery.workspace.kernel import Status, kind_of, look_again
+from eventlog.kernel import Status, kind_of, look_again
 
 CHUNK_BYTES = 1 << 20
-ROOT_IDENTITY_XATTR = b"user.crashworthy.root"
-_TRACKED_PREFIX = b"user."
 _CHANGED = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EINVAL)
 
 
@@ -91,29 +90,6 @@ def read_chunks(descriptor: int) -> Iterator[bytes]:
     """All bytes from the descriptor's position in pieces of at most 1 MiB."""
     while chunk := os.read(descriptor, CHUNK_BYTES):
         yield chunk
-
-
-def read_xattrs(source: int | str, skip: bytes = b"") -> bytes | None:
-    """The encoded `user.*` attributes but `skip` of an open file or directory, or of what a path leads to.
-
-    None when there are none or the file system has none.
-    """
-    try:
-        names = [os.fsencode(name) for name in os.listxattr(source)]
-    except OSError as error:
-        if error.errno == errno.ENOTSUP:
-            return None
-        raise
-    pairs = []
-    for name in names:
-        if not name.startswith(_TRACKED_PREFIX) or name == skip:
-            continue
-        try:
-            pairs.append((name, os.getxattr(source, name)))
-        except OSError as error:
-            if error.errno != errno.ENODATA:  # gone since it was listed
-                raise
-    return encode_xattrs(pairs)
 
 
 def bounded_time(mtime_ns: int) -> int:

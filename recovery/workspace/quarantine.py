@@ -10,11 +10,11 @@ import os
 from types import TracebackType
 
 from eventlog import durable
+from eventlog.attributes import loosened
+from eventlog.beneath import OPEN_DIRECTORY, Beneath
 from eventlog.errors import MisuseError
 from eventlog.image import name_of, parent_of
-from recovery.workspace.attributes import loosened
-from recovery.workspace.beneath import OPEN_DIRECTORY, Beneath
-from recovery.workspace.kernel import kind_of, look_at
+from eventlog.kernel import kind_of, look_at
 
 QUARANTINE = "quarantine"
 _PRIVATE = 0o700

@@ -3,8 +3,8 @@
 import errno
 import os
 
-from recovery.workspace.beneath import Beneath
-from recovery.workspace.kernel import kind_of, look_at
+from eventlog.beneath import Beneath
+from eventlog.kernel import kind_of, look_at
 from recovery.workspace.side import RESERVED_NAME
 
 _LINKS_LIMIT = 40

@@ -8,12 +8,12 @@ mounts, links to the outside) is listed beside the image.
 import os
 from dataclasses import dataclass, field, replace
 
+from eventlog.beneath import OPEN_DIRECTORY
 from eventlog.errors import InternalError, ScanError
 from eventlog.image import Entry
+from eventlog.kernel import Status, kind_of, look_at, look_through
 from eventlog.show import show_path
 from recovery.workspace import observe
-from recovery.workspace.beneath import OPEN_DIRECTORY
-from recovery.workspace.kernel import Status, kind_of, look_at, look_through
 from recovery.workspace.observe import ChangedUnderneath
 from recovery.workspace.values import MOUNT, OUTSIDE_LINK, Scan, Untracked
 

@@ -13,11 +13,11 @@ import os
 from dataclasses import dataclass
 
 from eventlog import durable, events
+from eventlog.attributes import ROOT_IDENTITY_XATTR
+from eventlog.beneath import OPEN_DIRECTORY
 from eventlog.errors import MisuseError
+from eventlog.kernel import kind_of, look_at, look_through
 from eventlog.show import show_path
-from recovery.workspace.beneath import OPEN_DIRECTORY
-from recovery.workspace.kernel import kind_of, look_at, look_through
-from recovery.workspace.observe import ROOT_IDENTITY_XATTR
 
 RESERVED_NAME = b".crashworthy-side"
 _BESIDE_PREFIX = ".crashworthy-"

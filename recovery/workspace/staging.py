@@ -10,10 +10,10 @@ import os
 from types import TracebackType
 
 from eventlog import durable
+from eventlog.beneath import OPEN_DIRECTORY
 from eventlog.errors import RestoreIncompleteError
+from eventlog.kernel import kind_of, look_at
 from eventlog.show import show_path
-from recovery.workspace.beneath import OPEN_DIRECTORY
-from recovery.workspace.kernel import kind_of, look_at
 
 STAGING = "staging"
 _PRIVATE = 0o700

@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from eventlog import durable, steps
+from eventlog.attributes import copy_xattrs, read_xattrs
+from eventlog.beneath import OPEN_FILE, Beneath
 from eventlog.image import name_of, parent_of
 from eventlog.image_values import MODE_BITS
+from eventlog.kernel import Status, kind_of, look_at, look_through
 from eventlog.show import show_path
-from recovery.workspace.attributes import copy_xattrs
-from recovery.workspace.beneath import OPEN_FILE, Beneath
-from recovery.workspace.kernel import Status, kind_of, look_at, look_through
-from recovery.workspace.observe import read_chunks, read_xattrs
+from recovery.workspace.observe import read_chunks
 from recovery.workspace.resolve import PathRefused, resolve_inside
 from recovery.workspace.staging import open_staging
 

@@ -16,7 +16,7 @@ from chaos.saved import SavedState, SavedStates
 from chaos.scenario import Scenario, SeedEntry
 from chaos.stage import Ended, read_steps
 from chaos.zygote_client import ProcessZygote
-from recovery.workspace.observe import ROOT_IDENTITY_XATTR
+from eventlog.attributes import ROOT_IDENTITY_XATTR
 from tests.chaos.fakes import BlindObserver, make_scenario
 from tests.chaos.real import LIVING, TWO_CALLS, open_zygote, play
 

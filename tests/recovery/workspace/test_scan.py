@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
+from eventlog import kernel
 from eventlog.errors import ScanError
 from eventlog.image import check_image, decode_xattrs, root_hash
-from recovery.workspace import kernel, observe
+from eventlog.kernel import Status
+from recovery.workspace import observe
 from recovery.workspace.content import read_content, read_verified
-from recovery.workspace.kernel import Status
 from recovery.workspace.scan import RootMissing, Untracked, scan
 from tests.recovery.workspace.support import Space, make_tree, run_as_ordinary_user, run_in_child, run_with_own_mounts
 

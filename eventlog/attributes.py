@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from eventlog import steps
-from eventlog.image import decode_xattrs
+from eventlog.beneath import OPEN_NODE
+from eventlog.image import decode_xattrs, encode_xattrs
 from eventlog.image_values import MODE_BITS
-from recovery.workspace.beneath import OPEN_NODE
-from recovery.workspace.kernel import kind_of, look_through
-from recovery.workspace.observe import ROOT_IDENTITY_XATTR, read_xattrs
+from eventlog.kernel import kind_of, look_through
 
+ROOT_IDENTITY_XATTR = b"user.crashworthy.root"
+TRACKED_PREFIX = b"user."
 _OWNER_MAY_ALL = 0o700
 _OWNER_MAY_WRITE = 0o600
 
@@ -84,6 +85,29 @@ def copy_xattrs(path: str, xattrs: bytes | None) -> None:
     """Give what `path` leads to exactly the `user.*` attributes `xattrs`."""
     if _differs(path, xattrs):
         _set_xattrs(path, xattrs)
+
+
+def read_xattrs(source: int | str, skip: bytes = b"") -> bytes | None:
+    """The encoded `user.*` attributes but `skip` of an open file or directory, or of what a path leads to.
+
+    None when there are none or the file system has none.
+    """
+    try:
+        names = [os.fsencode(name) for name in os.listxattr(source)]
+    except OSError as error:
+        if error.errno == errno.ENOTSUP:
+            return None
+        raise
+    pairs = []
+    for name in names:
+        if not name.startswith(TRACKED_PREFIX) or name == skip:
+            continue
+        try:
+            pairs.append((name, os.getxattr(source, name)))
+        except OSError as error:
+            if error.errno != errno.ENODATA:  # gone since it was listed
+                raise
+    return encode_xattrs(pairs)
 
 
 def _differs(path: str, wanted: bytes | None) -> bool:

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from types import TracebackType
 
 from eventlog.image import name_of, parent_of
-from recovery.workspace.kernel import look_through
+from eventlog.kernel import look_through
 
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

@@ -1,0 +1,18 @@
+"""Arguments and options that commands share, and what they mean."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+LogArgument = Annotated[Path, typer.Argument(help="log.sqlite, or the state directory that holds it")]
+JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line (eventlog/README)")]
+SessionOption = Annotated[str | None, typer.Option("--session", help="the session, where the log holds several")]
+CallsOption = Annotated[bool, typer.Option("--calls", help="one line for each call: tool, decision, end, size, duration")]
+POINT_HELP = "a seq, head, call:N (after it) or call:N:before"
+
+
+def log_path(given: Path) -> str:
+    """The log file for what a person named: the file itself, or the state directory around it."""
+    return os.path.join(given, "log.sqlite") if os.path.isdir(given) else str(given)
