@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from eventlog import console, events
+from eventlog import command_bundle, console, events
 from eventlog.errors import BusyError, CorruptError, CrashworthyError
 from eventlog.reader import StoredEvent
 from eventlog.reading import open_anywhere
@@ -20,6 +20,8 @@ from eventlog.verify import verify as verify_log
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Look at an event log: show its history, verify it.", rich_markup_mode=None
 )
+
+command_bundle.register(app)
 
 LogArgument = Annotated[Path, typer.Argument(help="log.sqlite, or the state directory that holds it")]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line (eventlog/README)")]
