@@ -48,9 +48,10 @@ WINDOW_BYTES = 1 << WINDOW_LOG
 FEED_BYTES = 1 << 17
 """What the compressor is fed at a time. The compressed bytes depend on it, and a bundle of the same events must be the same file."""
 
-EVENTS_ALLOWANCE, EVENTS_RATIO = 64 << 20, 128
-"""What is not content expands to at most EVENTS_ALLOWANCE + EVENTS_RATIO x the size of the file. An event has 48 bytes that no one
-compresses (its id and its hash) and real ones stay below 30; a reader holds an image in memory, and a bomb would fill it."""
+EVENTS_ALLOWANCE, EVENTS_RATIO = 32 << 20, 64
+"""What is not content expands to at most EVENTS_ALLOWANCE + EVENTS_RATIO x the size of the file. A reader holds the image in memory, in
+about five times these bytes, and a bomb would fill it. Real ones stay far below: an event has 48 bytes that nothing compresses (its id and
+its hash), a file 32 (its content), a directory its time; 600,000 empty directories fit the allowance alone."""
 
 _LOG_ID = re.compile(r"[0-9a-f]{32}")
 _HEX = re.compile(r"[0-9a-f]{64}")

@@ -6,6 +6,7 @@ with its place in the chain, under the names of its origin, its image and its ro
 announced. The whole is believed when `finish` has returned.
 """
 
+import json
 import os
 import stat
 from collections.abc import Iterator
@@ -216,6 +217,7 @@ class _StreamCheck:
         self._domain = codec.event_domain(header.origin.log_id, header.origin.stream)
         self._image: dict[bytes, Entry] = {}
         self._root: str | None = None
+        self._ids: set[bytes] = set()
         self._requests: set[str] = set()
         self._hash, self._floor, self._kind = ZERO_HASH, Epoch(0), ""
         self.seq = Seq(0)
@@ -239,7 +241,10 @@ class _StreamCheck:
         except UnicodeDecodeError as error:
             raise CorruptError("its payload is not UTF-8") from error
         event = events.decode(found.kind, found.version, found.payload, "its event")
-        self._check_request(event)
+        if found.id in self._ids:
+            raise CorruptError("its id is that of an event before it")
+        self._ids.add(found.id)
+        self._check_request(event, found.payload)
         self._check_image(event, changes)
         self.seq, self._hash, self._floor, self._kind = Seq(found.seq), digest, Epoch(found.epoch), found.kind
         stored = StoredEvent(self.seq, found.id, self._floor, digest, event, changes)
@@ -251,8 +256,10 @@ class _StreamCheck:
             raise CorruptError("its header states another head than its events have")
         self._name_image()
 
-    def _check_request(self, event: events.Event) -> None:
+    def _check_request(self, event: events.Event, payload: bytes) -> None:
         if isinstance(event, events.InputAdmitted):
+            # SQLite reads the first of two equal keys and msgspec the last: what is unique for one must be so for the other.
+            json.loads(payload, object_pairs_hook=_check_keys)
             if event.request_id in self._requests:
                 raise CorruptError(f"request {event.request_id[:80]!r} was admitted twice")
             self._requests.add(event.request_id)
@@ -271,6 +278,11 @@ class _StreamCheck:
             check_image(self._image)
             self._root = root_hash(self._image).hex()
         return self._root
+
+
+def _check_keys(pairs: list[tuple[str, object]]) -> None:
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise CorruptError("its payload has a key twice")
 
 
 class _Records:
