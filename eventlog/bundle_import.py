@@ -46,14 +46,15 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class _Survey:
-    """A bundle that was read to its end and is sound, and where it goes. `found` is the stream that holds its events already."""
+    """A bundle that was read to its end and is sound, and where it goes. `prefix` holds its events, already when `is_found`."""
 
     header: form.Header
     digest: bytes
     counts: form.Counts
     forked_at: Seq
     session: StreamId
-    found: StreamRow | None
+    prefix: StreamId
+    is_found: bool
     most_bytes: int
 
 
@@ -99,9 +100,10 @@ def import_into_new(path: str, file: str, ids: Ids, clock: Clock, name: str | No
         bundle.close()
 
 
-def prefix_name(header: form.Header) -> StreamId:
-    """The name of an imported stream: `<origin stream>@<first 12 digits of the origin log's id>:<head seq>`."""
-    return StreamId(f"{header.origin.stream}@{header.origin.log_id[:12]}:{header.head_seq}")
+def _name_prefix(header: form.Header, reader: Reader | None) -> StreamId:
+    """The name of an imported stream: `<origin stream>@<first 12 digits of the origin log's id>:<head seq>`, all 32 where that is taken."""
+    names = [StreamId(f"{header.origin.stream}@{header.origin.log_id[:digits]}:{header.head_seq}") for digits in (12, 32)]
+    return names[0] if reader is None or reader.stream(names[0]) is None else names[1]
 
 
 def _exists(path: str) -> MisuseError:
@@ -126,14 +128,14 @@ def _survey(bundle: Bundle, path: str, name: str | None, reader: Reader | None) 
     with bundle.naming():
         forked_at = newest_forkable(verbatim.stored for verbatim in stored())
     session = _choose_name(name, firsts[0], bundle.name)
-    taken = prefix_name(walk.header) == session or (reader is not None and reader.stream(session) is not None)
-    if taken:
+    prefix = found.id if found is not None else _name_prefix(walk.header, reader)
+    if session == prefix or (reader is not None and reader.stream(session) is not None):
         raise MisuseError(f"{show_text(path)}: there is a session {show_text(session)} already; choose another name with --as")
     for _, _, pieces in walk.contents():
         for _ in pieces:
             pass
     walk.finish()
-    return _Survey(walk.header, walk.digest, walk.counts, forked_at, session, found, most_bytes)
+    return _Survey(walk.header, walk.digest, walk.counts, forked_at, session, prefix, found is not None, most_bytes)
 
 
 def _free_bytes(path: str) -> int:
@@ -194,18 +196,17 @@ def _fill(writer: Writer, bundle: Bundle, survey: _Survey, clock: Clock) -> Impo
         writer.insert_blobs(batch)
     walk.finish()
     _check_same(walk, survey, bundle)
-    if survey.found is not None:
-        prefix = survey.found.id
-        writer.open_stream(survey.session, record, "import", prefix, survey.forked_at)
+    header = survey.header
+    if survey.is_found:
+        writer.open_stream(survey.session, record, "import", survey.prefix, survey.forked_at)
     else:
-        prefix = prefix_name(survey.header)
-        row = StreamRow(prefix, survey.header.floor, survey.header.head_seq, survey.header.head_hash, None, None, survey.header.origin)
+        row = StreamRow(survey.prefix, header.floor, header.head_seq, header.head_hash, None, None, header.origin)
         again = bundle.walk(survey.most_bytes)
-        if again.header != survey.header:
+        if again.header != header:
             raise _changed(bundle)
         writer.import_stream(row, again.events(), _dropped(walk, writer.reader, clock), survey.session, record, survey.forked_at)
     return Imported(
-        survey.header, survey.digest, survey.counts, bundle.is_moved, prefix, survey.found is not None, survey.session, survey.forked_at
+        header, survey.digest, survey.counts, bundle.is_moved, survey.prefix, survey.is_found, survey.session, survey.forked_at
     )  # fmt: skip
 
 

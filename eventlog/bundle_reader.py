@@ -234,13 +234,13 @@ class _StreamCheck:
         )  # fmt: skip
         if digest != found.hash:
             raise CorruptError("its hash does not fit its content and the event before it")
-        if misplaced := events.find_misplacement(found.kind, found.seq, found.epoch, self._floor):
-            raise CorruptError(misplaced)
         try:
             found.payload.decode("utf-8")
         except UnicodeDecodeError as error:
             raise CorruptError("its payload is not UTF-8") from error
         event = events.decode(found.kind, found.version, found.payload, "its event")
+        if misplaced := events.find_misplacement(found.kind, found.seq, found.epoch, self._floor):
+            raise CorruptError(misplaced)
         if found.id in self._ids:
             raise CorruptError("its id is that of an event before it")
         self._ids.add(found.id)
@@ -270,7 +270,7 @@ class _StreamCheck:
             self._root = None
         claimed = claimed_root(event)
         if claimed is not None and claimed != self._name_image():
-            raise CorruptError(f"root {claimed[:80]} is claimed, but the image there has root {self._root}")
+            raise CorruptError(f"root {show_text(claimed[:80])} is claimed, but the image there has root {self._root}")
 
     def _name_image(self) -> str:
         """The root of the image, computed once for each image."""

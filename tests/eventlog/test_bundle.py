@@ -220,6 +220,13 @@ def test_more_events_of_a_prefix_and_other_events_under_its_name_are_refused(log
     assert bundles.dump(target) == before
 
 
+def test_two_logs_whose_ids_begin_alike_have_prefixes_of_their_own(log: str, tmp_path: Path) -> None:
+    target = make_target(tmp_path / "there")
+    bundles.make(log, tmp_path / "a.bundle")
+    support.tamper(target, f"INSERT INTO stream VALUES ('{PREFIX}', NULL, NULL, 0, 0, zeroblob(32), NULL, NULL)")
+    assert bundles.take(target, tmp_path / "a.bundle").prefix == f"nightly@{ORIGIN}:9"
+
+
 def test_an_event_id_that_stands_for_another_event_is_refused(log: str, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     target = support.create(tmp_path / "there")  # counts its ids from the same number
@@ -329,10 +336,12 @@ def test_the_file_is_what_the_readme_says(log: str, tmp_path: Path) -> None:
         for seq, event_id, epoch, kind, version, payload, digest in rows
     ]
     named = sorted((blake3(data).digest(), data) for data in (support.HELLO, support.BIG, b"", support.OUTPUT))
-    assert [record for record in records if record[0] in "DP"] == [part for name, data in named for part in bundles.content_records(name, data)]
+    contents = [part for name, data in named for part in bundles.content_records(name, data)]
+    assert [record for record in records if record[0] in "DP"] == contents
     assert records == bundles.sealed(records) and records[-1][1][40:] == made.digest
     parameters = zstandard.get_frame_parameters((tmp_path / "a.bundle").read_bytes()[len(bundles.MAGIC) :])
-    assert parameters.window_size <= 1 << 21 and parameters.dict_id == 0
+    assert (parameters.window_size, parameters.dict_id, parameters.has_checksum) == (1 << 21, 0, False)
+    assert zstandard.frame_content_size((tmp_path / "a.bundle").read_bytes()[len(bundles.MAGIC) :]) == -1
     assert struct.unpack(">5Q", records[-1][1][:40]) == (9, 10, 4, 0, sum(len(data) for _, data in named))
 
 

@@ -71,7 +71,7 @@ class Target:
         self.file.write_bytes(data)
         with pytest.raises(kind, match=words) as caught:
             bundles.take(self.log, self.file, "new")
-        assert str(self.file) in str(caught.value) and "\n" not in str(caught.value)
+        assert str(self.file) in str(caught.value) and str(caught.value).isprintable()
         assert bundles.dump(self.log) == self.before
 
     def try_to_take(self, data: bytes) -> bool:
@@ -271,6 +271,15 @@ def test_a_link_is_followed_by_no_later_event(target: Target) -> None:
 def test_a_claimed_root_is_that_of_the_image(target: Target) -> None:
     event = support.opened(HOSTILE_NAME, {**ROOT, b"x": FILE}).event
     target.refuse(bundles.pack(bundles.forge([(event, diff({}, ROOT))])), "is claimed, but the image there has root")
+
+
+def test_what_a_bundle_calls_itself_bends_no_terminal(target: Target) -> None:
+    claim = events.WorkspaceObserved(5, "\x1b[31m\nroot", [])
+    target.refuse(bundles.pack(bundles.forge([opened(ROOT), (claim, ())])), "is claimed")
+    domain, nothing = bundles.codec.event_domain(bundles.LOG_ID, HOSTILE_NAME), bundles.changes_digest(())
+    digest = bundles.codec.hash_event(domain, 1, b"1" * 16, 0, b"\x1b[31m", 1, b"{}", nothing, bytes(32))
+    event = ("E", bundles.event_record(1, b"1" * 16, 0, "\x1b[31m", 1, b"{}", digest, 0))
+    target.refuse(bundles.pack(bundles.sealed([("H", bundles.header_record(HOSTILE_NAME, 1, digest)), event])), "unknown event kind")
 
 
 def test_an_image_that_nobody_claims_is_checked_too(target: Target) -> None:
