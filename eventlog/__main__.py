@@ -6,7 +6,7 @@ import sys
 import msgspec
 import typer
 
-from eventlog import command_history, console, events
+from eventlog import command_bundle, command_history, console, events
 from eventlog.call_history import Annotated, annotate
 from eventlog.command_options import CallsOption, JsonOption, LogArgument, SessionOption, log_path
 from eventlog.errors import BusyError, CorruptError, CrashworthyError
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.command()(command_history.diff)
 app.command()(command_history.checkout)
 app.command()(command_history.fork)
+command_bundle.register(app)
 
 
 @app.command()

@@ -10,6 +10,7 @@ Paths are bytes or str, absolute or relative to a directory descriptor. Errors a
 import ctypes
 import errno
 import os
+from collections.abc import Iterable
 
 from eventlog import steps
 
@@ -124,6 +125,26 @@ def remove_directory(path: Path, step: str, *, directory: int | None = None) -> 
     steps.reach(f"{step}.rmdir.before")
     os.rmdir(path, dir_fd=directory)
     steps.reach(f"{step}.rmdir.after")
+
+
+def write_new(path: str, pieces: Iterable[bytes], step: str, *, mode: int = 0o600) -> None:
+    """Write a file that is not there yet, from pieces, and sync it. `FileExistsError` when it is there; any failure takes it away again.
+
+    What `pieces` raises comes out as it is.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        try:
+            steps.reach(f"{step}.write.before")
+            for piece in pieces:
+                _write_fully(descriptor, memoryview(piece))
+            steps.reach(f"{step}.write.after")
+            sync_file(descriptor, step)
+        finally:
+            os.close(descriptor)
+    except BaseException:
+        os.unlink(path)
+        raise
 
 
 def publish(path: str, data: bytes, step: str, *, mode: int = 0o600, replace: bool = True) -> None:

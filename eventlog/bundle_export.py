@@ -1,0 +1,307 @@
+"""Making bundles of a session, and moving a session into one. The format is that of `bundle_format`.
+
+Ordering invariants. A bundle is written under a name that nobody looks for and synced before it is moved to its own; the move replaces
+nothing, and the directory is synced after it. With `move`, `session_moved` with the bundle's digest is committed between the two (L8): a
+crash before that commit leaves a live session and no bundle, one after it a fenced session from which the same bundle comes again.
+
+Steps: `bundle.write.before|after`, `bundle.sync.before|after` (:1 the file, :2 the directory), `move.commit.*`, `bundle.move.*`.
+"""
+
+import errno
+import filecmp
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import zstandard
+from blake3 import blake3
+
+from eventlog import bundle_format as form
+from eventlog import codec, durable, events
+from eventlog.errors import CorruptError, CrashworthyError, FullError, MisuseError, MovedError
+from eventlog.fork import newest_forkable
+from eventlog.image import changes_digest, encode_change
+from eventlog.ports import Clock, Ids
+from eventlog.reader import Origin, Reader, StoredEvent, StreamRow, VerbatimEvent
+from eventlog.show import show_text
+from eventlog.values import ZERO_HASH, ContentId, Epoch, Seq, StreamId
+from eventlog.writer import Writer
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A bundle that was made: `digest` (32 bytes) names it, `file_bytes` is the size of the file."""
+
+    header: form.Header
+    digest: bytes
+    counts: form.Counts
+    file_bytes: int
+
+
+def export(reader: Reader, stream: StreamId, file: str, ids: Ids, upto: Seq | None = None) -> Exported:
+    """Write the events of a session up to `upto` (None: its head now), and their contents, to a new file `file`.
+
+    Raises MisuseError when `file` is there or cannot be written, FullError, CorruptError when the log cannot give all of it.
+    """
+    _check_target(reader, file)
+    row = _find_stream(reader, stream)
+    head = row.head_seq if upto is None else upto
+    if not 1 <= head <= row.head_seq:
+        raise MisuseError(f"{reader.name}: session {show_text(stream)} has no event {head}; its events are 1 to {row.head_seq}")
+    if os.path.lexists(file):
+        raise _taken(file)
+    temporary = _temporary(file, ids)
+    exported = _write(reader, row, head, temporary, form.PLAIN_MAGIC)
+    _place(temporary, file)
+    return exported
+
+
+def export_moved(writer: Writer, stream: StreamId, file: str, ids: Ids, clock: Clock) -> Exported:
+    """Move a session into a new file `file`: nothing is ever appended to it in this log again (L8).
+
+    May be run again after a crash, and then gives the same bundle. Raises as `export`; MisuseError when a call or a restore is open at
+    the head (a fork could not go on from there, C9); HeadMovedError when a driver appended meanwhile (the session is as it was);
+    CorruptError when the bundle is not the one that `session_moved` names.
+    """
+    reader = writer.reader
+    _check_target(reader, file)
+    row = _find_stream(reader, stream)
+    if row.origin is not None:
+        raise MisuseError(f"{reader.name}: session {show_text(stream)} was imported and is read-only; export it without --move")
+    recorded = _recorded_digest(reader, stream)
+    head = row.head_seq if recorded is None else Seq(row.head_seq - 1)
+    if recorded is None:
+        _check_movable(reader, row)
+        if os.path.lexists(file):
+            raise _taken(file)
+    temporary = _temporary(file, ids)
+    exported = _write(reader, row, head, temporary, form.MOVED_MAGIC)
+    try:
+        if recorded is None:
+            writer.move_away(stream, exported.digest.hex(), head, clock.now_ms())
+        elif exported.digest.hex() != recorded:
+            raise CorruptError(
+                f"{reader.name}: session {show_text(stream)} was moved into the bundle {recorded}, and its events now make "
+                f"{exported.digest.hex()}; run `eventlog verify {reader.name}`"
+            )
+        if recorded is not None and _is_same(temporary, file):
+            durable.unlink(temporary, "bundle")
+            return exported
+    except BaseException:
+        durable.unlink(temporary, "bundle")
+        raise
+    _place(temporary, file)
+    return exported
+
+
+def choose_session(reader: Reader, given: str | None) -> StreamId:
+    """The session a person means: the one named, or the only one of the log that was not imported. Raises MisuseError."""
+    if given is not None:
+        return StreamId(given)
+    rows = reader.streams()
+    live = [row.id for row in rows if row.origin is None]
+    if len(live) == 1:
+        return live[0]
+    shown = ", ".join(show_text(row.id) for row in rows[:20])
+    raise MisuseError(f"{reader.name}: there are {len(live)} sessions in this log; name one with --session ({shown})")
+
+
+def _find_stream(reader: Reader, stream: StreamId) -> StreamRow:
+    row = reader.stream(stream)
+    if row is None:
+        raise MisuseError(f"{reader.name}: there is no session {show_text(stream)}; `eventlog show {reader.name}` lists what is")
+    return row
+
+
+def _recorded_digest(reader: Reader, stream: StreamId) -> str | None:
+    """The digest in `session_moved`, when that is the newest event."""
+    found = reader.rows("SELECT kind FROM event WHERE stream = ? ORDER BY seq DESC LIMIT 1", (stream,))
+    if found != [(events.SessionMoved.kind,)]:
+        return None
+    moved = None
+    for stored in reader.events(stream):
+        moved = stored.event
+    if not isinstance(moved, events.SessionMoved):
+        raise MovedError(f"{reader.name}: session {show_text(stream)} changed while it was read; run the same command again")
+    return moved.digest
+
+
+def _check_movable(reader: Reader, row: StreamRow) -> None:
+    newest = newest_forkable(reader.events(row.id))
+    if newest < row.head_seq:
+        raise MisuseError(
+            f"{reader.name}: session {show_text(row.id)} cannot be moved now: at seq {row.head_seq} a call or a restore is open; let its "
+            f"driver end it (`recovery drive`) and run the same command again, or export without --move (a fork begins at seq {newest})"
+        )
+
+
+def _check_target(reader: Reader, file: str) -> None:
+    """A file whose name begins with the log's could be taken for one of SQLite's own beside it."""
+    log = os.path.realpath(reader.path)
+    target = os.path.join(os.path.realpath(os.path.dirname(file) or "."), os.path.basename(file))
+    if target == log or target.startswith(log + "-"):
+        raise MisuseError(f"{show_text(file)}: this is the name of a file of the log; name another file for the bundle")
+
+
+def _temporary(file: str, ids: Ids) -> str:
+    return f"{file}.new-{os.getpid()}-{ids.new_id().hex()}"
+
+
+def _taken(file: str) -> MisuseError:
+    return MisuseError(f"{show_text(file)}: there is a file of this name already; it stays as it is, name another file")
+
+
+def _is_same(temporary: str, file: str) -> bool:
+    """Whether an earlier run got as far as the bundle's own name."""
+    return os.path.isfile(file) and filecmp.cmp(temporary, file, shallow=False)
+
+
+def _write(reader: Reader, row: StreamRow, head: Seq, temporary: str, magic: bytes) -> Exported:
+    """The whole bundle under its temporary name, synced."""
+    tally = _Tally()
+    try:
+        durable.write_new(temporary, _compress(magic, _records(reader, row, head, tally)), "bundle")
+        size = os.stat(temporary).st_size
+    except OSError as error:
+        raise _cannot_write(temporary, error) from error
+    if tally.header is None:
+        raise CorruptError(f"{reader.name}: session {show_text(row.id)} has no events")
+    if tally.meta_bytes > form.EVENTS_ALLOWANCE + form.EVENTS_RATIO * size:
+        durable.unlink(temporary, "bundle")
+        raise MisuseError(f"{reader.name}: the events of session {show_text(row.id)} compress so well that no import would take them")
+    return Exported(tally.header, tally.digest, tally.counts, size)
+
+
+def _place(temporary: str, file: str) -> None:
+    try:
+        durable.move(temporary, file, "bundle")
+    except OSError as error:
+        durable.unlink(temporary, "bundle")
+        raise (_taken(file) if isinstance(error, FileExistsError) else _cannot_write(file, error)) from error
+    durable.sync_directory(os.path.dirname(file) or ".", "bundle")
+
+
+def _cannot_write(file: str, error: OSError) -> CrashworthyError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return FullError(f"{show_text(file)}: no room left for the bundle; make room and run the same command again")
+    return MisuseError(f"{show_text(file)}: cannot be written ({error.strerror}); name a file in a directory that can")
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was written so far."""
+
+    header: form.Header | None = None
+    counts: form.Counts = field(default_factory=form.Counts)
+    meta_bytes: int = 0
+    digest: bytes = b""
+
+
+def _compress(magic: bytes, records: Iterable[bytes]) -> Iterator[bytes]:
+    """The file: the compressor is fed the same sizes whatever the records are, because its output depends on them."""
+    parameters = zstandard.ZstdCompressionParameters.from_level(form.LEVEL, window_log=form.WINDOW_LOG)
+    stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    yield magic
+    held = bytearray()
+    for record in records:
+        held += record
+        while len(held) >= form.FEED_BYTES:
+            yield stream.compress(bytes(held[: form.FEED_BYTES]))
+            del held[: form.FEED_BYTES]
+    yield stream.compress(bytes(held))
+    yield stream.flush()
+
+
+def _records(reader: Reader, row: StreamRow, head: Seq, tally: _Tally) -> Iterator[bytes]:
+    """Every record, the trailer with the digest of all before it last."""
+    hasher = blake3()
+    wanted: dict[ContentId, int] = {}
+    try:
+        for record in _meta(_event_records(reader, row, head, tally, wanted), tally):
+            hasher.update(record)
+            yield record
+        for record in _content_records(reader, wanted, tally):
+            hasher.update(record)
+            yield record
+    except CorruptError as error:
+        raise CorruptError(f"{reader.name}: session {show_text(row.id)} cannot be exported: {error}") from error
+    tally.digest = hasher.digest()
+    yield form.encode_record(form.TRAILER, form.encode_trailer(tally.counts, tally.digest))
+
+
+def _meta(records: Iterable[bytes], tally: _Tally) -> Iterator[bytes]:
+    for record in records:
+        tally.meta_bytes += len(record)
+        yield record
+
+
+def _event_records(reader: Reader, row: StreamRow, head: Seq, tally: _Tally, wanted: dict[ContentId, int]) -> Iterator[bytes]:
+    origin = row.origin if row.origin is not None else Origin(reader.log_id, row.id)
+    tally.header = _read_header(reader, row, origin, head)
+    yield form.encode_record(form.HEADER, form.encode_header(tally.header))
+    domain, previous = codec.event_domain(origin.log_id, origin.stream), ZERO_HASH
+    for stored in reader.events(row.id):
+        verbatim = _read_verbatim(reader, row.id, stored, domain, previous)
+        form.want_contents(wanted, stored)
+        yield form.encode_record(form.EVENT, form.encode_event(verbatim))
+        for change in stored.changes:
+            yield form.encode_record(form.CHANGE, encode_change(change))
+        counts = tally.counts
+        tally.counts = replace(counts, events=counts.events + 1, changes=counts.changes + len(stored.changes))
+        previous = stored.hash
+        if stored.seq == head:
+            break
+    if previous != tally.header.head_hash:
+        raise CorruptError(f"its head is no longer the event that stood at seq {head}")
+
+
+def _read_header(reader: Reader, row: StreamRow, origin: Origin, head: Seq) -> form.Header:
+    found = reader.rows("SELECT hash, epoch FROM event WHERE stream = ? AND seq = ?", (row.id, head))
+    digest, epoch = found[0] if found else (None, None)
+    if not (isinstance(digest, bytes) and isinstance(epoch, int)):
+        raise CorruptError(f"there is no event at seq {head}; run `eventlog verify {reader.name}`")
+    # Every event has the epoch of the newest driver_started before it: the floor at the head is the head's own epoch.
+    return form.Header(origin, head, digest, Epoch(epoch))
+
+
+def _read_verbatim(reader: Reader, stream: StreamId, stored: StoredEvent, domain: bytes, previous: bytes) -> VerbatimEvent:
+    """An event with its columns as stored, hashed once more over exactly what goes out."""
+    sql = "SELECT kind, version, CAST(payload AS BLOB) FROM event WHERE stream = ? AND seq = ?"
+    kind, version, payload = reader.rows(sql, (stream, stored.seq))[0]
+    if not (isinstance(kind, str) and isinstance(version, int) and isinstance(payload, bytes)):
+        raise CorruptError(f"seq {stored.seq}: a column has the wrong type")
+    changed = changes_digest(stored.changes)
+    if codec.hash_event(domain, stored.seq, stored.id, stored.epoch, kind.encode(), version, payload, changed, previous) != stored.hash:
+        raise CorruptError(f"seq {stored.seq}: it is not the event that was verified a moment ago")
+    return VerbatimEvent(stored, kind, version, payload)
+
+
+def _content_records(reader: Reader, wanted: dict[ContentId, int], tally: _Tally) -> Iterator[bytes]:
+    """Every content in byte order of its id, decoded: how a log cuts and packs it is that log's own affair."""
+    for content in sorted(wanted):
+        size, counts = wanted[content], tally.counts
+        if not reader.has_blob(content) and (reason := reader.dropped_reason(content)) is not None:
+            tally.counts = replace(counts, given_up=counts.given_up + 1)
+            given_up = form.GivenUp(content, size, form.checked_reason(reason))
+            yield form.encode_record(form.GIVEN_UP, form.encode_given_up(given_up))
+            continue
+        tally.counts = replace(counts, contents=counts.contents + 1, content_bytes=counts.content_bytes + size)
+        yield form.encode_record(form.CONTENT, form.encode_content(content, size))
+        total = 0
+        for piece in _recut(reader.content(content)):
+            total += len(piece)
+            yield form.encode_record(form.PIECE, piece)
+        if total != size:
+            raise CorruptError(f"content {content.hex()} has {total} bytes where events state {size}")
+
+
+def _recut(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces of PIECE_BYTES, the last one shorter; none at all for nothing."""
+    held = bytearray()
+    for piece in pieces:
+        held += piece
+        while len(held) >= form.PIECE_BYTES:
+            yield bytes(held[: form.PIECE_BYTES])
+            del held[: form.PIECE_BYTES]
+    if held:
+        yield bytes(held)

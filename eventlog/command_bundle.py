@@ -1,0 +1,136 @@
+"""The commands `eventlog export` and `eventlog import`."""
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eventlog.bundle_export import Exported, choose_session, export, export_moved
+from eventlog.bundle_import import Imported, import_bundle, import_into_new
+from eventlog.errors import MisuseError
+from eventlog.ports import RandomIds, SystemClock
+from eventlog.preflight import check_writable_place
+from eventlog.reading import open_anywhere
+from eventlog.show import show_text
+from eventlog.values import Seq
+from eventlog.writer import Writer
+
+LogArgument = Annotated[Path, typer.Argument(help="log.sqlite, or the state directory that holds it")]
+JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object (eventlog/README)")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("export")(export_session)
+    app.command("import")(import_session)
+
+
+def export_session(
+    log: LogArgument,
+    to: Annotated[Path, typer.Option("--to", help="the bundle to write; a file of this name is never replaced")],
+    session: Annotated[str | None, typer.Option("--session", help="which session, where the log has several")] = None,
+    upto: Annotated[int | None, typer.Option("--upto", help="only the events up to this seq")] = None,
+    move: Annotated[bool, typer.Option("--move", help="the session goes away with the bundle: nothing is appended here any more")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a session, its history and its files, into one compressed file that can be verified."""
+    path = _log_path(log)
+    if move and upto is not None:
+        raise MisuseError("--move takes all of a session; leave out --upto, or export without --move")
+    ids = RandomIds()
+    if move:
+        writer = Writer.open(path, ids)
+        try:
+            stream = choose_session(writer.reader, session)
+            made = export_moved(writer, stream, str(to), ids, SystemClock())
+        finally:
+            writer.close()
+    else:
+        with open_anywhere(path) as reader:
+            stream = choose_session(reader, session)
+            made = export(reader, stream, str(to), ids, None if upto is None else Seq(upto))
+    report = _exported_json(path, str(to), stream, made, move)
+    print(json.dumps(report) if as_json else _exported_line(str(to), stream, made, move))
+
+
+def import_session(
+    log: LogArgument,
+    file: Annotated[Path, typer.Argument(help="a bundle that `eventlog export` made")],
+    name: Annotated[str | None, typer.Option("--as", help="what the session is called here; without it, what it was called there")] = None,
+    new: Annotated[bool, typer.Option("--new", help="make a new log that holds it")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Check a bundle and take it into a log: its history, read-only, and a session that goes on from it."""
+    path = os.path.join(log, "log.sqlite") if new and os.path.isdir(log) else _log_path(log)
+    directory = os.path.dirname(path) or "."
+    if not new and not os.path.lexists(path):
+        raise MisuseError(f"{show_text(path)}: there is no log here; check the path, or add --new to make a log that holds the bundle")
+    if not os.path.isdir(directory):
+        raise MisuseError(f"{show_text(directory)}: there is no such directory; make it first")
+    check_writable_place(directory, allow_network=os.environ.get("SESSION_ALLOW_NETWORK_FILESYSTEM", "") == "1")
+    take = import_into_new if new else import_bundle
+    made = take(path, str(file), RandomIds(), SystemClock(), name)
+    print(json.dumps(_imported_json(path, str(file), made)) if as_json else _imported_line(path, made))
+
+
+def _log_path(given: Path) -> str:
+    return os.path.join(given, "log.sqlite") if os.path.isdir(given) else str(given)
+
+
+def _exported_json(path: str, file: str, stream: str, made: Exported, moved: bool) -> dict[str, object]:
+    return {
+        "log": path,
+        "file": file,
+        "session": stream,
+        "moved": moved,
+        "digest": made.digest.hex(),
+        "bytes": made.file_bytes,
+        "origin_log": made.header.origin.log_id,
+        "origin_stream": made.header.origin.stream,
+        "head_seq": made.header.head_seq,
+        "events": made.counts.events,
+        "contents": made.counts.contents,
+        "content_bytes": made.counts.content_bytes,
+        "given_up": made.counts.given_up,
+    }
+
+
+def _exported_line(file: str, stream: str, made: Exported, moved: bool) -> str:
+    what = "was moved into it: nothing is appended to it here any more" if moved else "goes on here"
+    return (
+        f"{show_text(file)}: {made.counts.events} events, {made.counts.contents} contents ({made.counts.content_bytes} bytes), "
+        f"{made.counts.given_up} given up; {made.file_bytes} bytes, digest {made.digest.hex()}; session {show_text(stream)} {what}"
+    )
+
+
+def _imported_json(path: str, file: str, made: Imported) -> dict[str, object]:
+    return {
+        "log": path,
+        "file": file,
+        "session": made.session,
+        "forked_at": made.forked_at,
+        "moved": made.is_moved,
+        "prefix": made.prefix,
+        "reused": made.is_reused,
+        "digest": made.digest.hex(),
+        "origin_log": made.header.origin.log_id,
+        "origin_stream": made.header.origin.stream,
+        "head_seq": made.header.head_seq,
+        "events": made.counts.events,
+        "contents": made.counts.contents,
+        "content_bytes": made.counts.content_bytes,
+        "given_up": made.counts.given_up,
+    }
+
+
+def _imported_line(path: str, made: Imported) -> str:
+    there = "was here already" if made.is_reused else "is read-only"
+    at = f"seq {made.forked_at}"
+    if made.forked_at < made.header.head_seq:
+        at += f", the newest point before its head ({made.header.head_seq}) at which no call and no restore is open"
+    return (
+        f"{show_text(path)}: session {show_text(made.session)} goes on from {at}; its history {show_text(made.prefix)} {there}: "
+        f"{made.counts.events} events, {made.counts.contents} contents, {made.counts.given_up} given up"
+    )
