@@ -1,16 +1,14 @@
-"""The `eventlog` command: look at a log. Exit codes: 0 sound, 1 damage found, 2 usage."""
+"""The `eventlog` command: look at a log, add to it. Exit codes: 0 sound, 1 damage or difference found or the log is busy, 2 usage."""
 
 import json
-import os
 import sys
-from pathlib import Path
-from typing import Annotated
 
 import msgspec
 import typer
 
-from eventlog import console, events
-from eventlog.errors import BusyError, CorruptError, CrashworthyError
+from eventlog import command_append, command_tail, console, events
+from eventlog.arguments import JsonOption, LogArgument, log_path
+from eventlog.errors import BusyError, CorruptError, CrashworthyError, FullError, ReplacedError, UncertainCommitError
 from eventlog.reader import StoredEvent
 from eventlog.reading import open_anywhere
 from eventlog.show import show_text
@@ -20,15 +18,6 @@ from eventlog.verify import verify as verify_log
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Look at an event log: show its history, verify it.", rich_markup_mode=None
 )
-
-LogArgument = Annotated[Path, typer.Argument(help="log.sqlite, or the state directory that holds it")]
-JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line (eventlog/README)")]
-
-
-def log_path(given: Path) -> str:
-    """The log file for what a person named: the file itself, or the state directory around it."""
-    return os.path.join(given, "log.sqlite") if os.path.isdir(given) else str(given)
-
 
 @app.command()
 def show(log: LogArgument, as_json: JsonOption = False) -> None:
@@ -136,7 +125,11 @@ def _exit(ended: events.Exit | None) -> str:
 
 
 def _code(error: CrashworthyError) -> int:
-    return 1 if isinstance(error, CorruptError | BusyError) else 2
+    return 1 if isinstance(error, CorruptError | BusyError | FullError | ReplacedError | UncertainCommitError) else 2
+
+
+command_tail.register(app, _event_line, _event_json)
+command_append.register(app)
 
 
 def main() -> None:
