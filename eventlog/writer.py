@@ -439,6 +439,8 @@ class Writer:
         self._rollback()
 
     def _rollback(self) -> None:
+        if os.getpid() != self._pid:
+            return  # a forked child that unwinds: the transaction is its parent's (case 21)
         if self._handle.get_autocommit():
             return  # case 17: SQLite has rolled back by itself
         try:
