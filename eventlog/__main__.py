@@ -1,4 +1,4 @@
-"""The `eventlog` command: look at a log. Exit codes: 0 sound, 1 damage found, 2 usage."""
+"""The `eventlog` command: look at a log, add to it. Exit codes: 0 sound, 1 damage or difference found or the log is busy, 2 usage."""
 
 import json
 import sys
@@ -6,15 +6,14 @@ import sys
 import msgspec
 import typer
 
-from eventlog import command_bundle, command_history, console, events
-from eventlog.call_history import Annotated, annotate
+from eventlog import command_append, command_bundle, command_history, command_tail, console
+from eventlog.call_history import annotate
 from eventlog.command_options import CallsOption, JsonOption, LogArgument, SessionOption, log_path
-from eventlog.errors import BusyError, CorruptError, CrashworthyError
-from eventlog.history import choose_stream
-from eventlog.reader import StoredEvent
+from eventlog.errors import BusyError, CorruptError, CrashworthyError, FullError, ReplacedError, UncertainCommitError
+from eventlog.event_lines import event_json, event_line
 from eventlog.reading import open_anywhere
 from eventlog.show import show_text
-from eventlog.values import StreamId
+from eventlog.streams import choose_stream
 from eventlog.verify import verify as verify_log
 
 app = typer.Typer(
@@ -25,8 +24,8 @@ app.command()(command_history.diff)
 app.command()(command_history.checkout)
 app.command()(command_history.fork)
 command_bundle.register(app)
-
-
+command_tail.register(app)
+command_append.register(app)
 @app.command()
 def show(log: LogArgument, session: SessionOption = None, calls: CallsOption = False, as_json: JsonOption = False) -> None:
     """Print every event of every session: seq, epoch, kind, and what happened; or one line for each call."""
@@ -36,7 +35,7 @@ def show(log: LogArgument, session: SessionOption = None, calls: CallsOption = F
                 command_history.print_calls(reader, row.id, as_json)
                 continue
             for one in annotate(reader.events(row.id)):
-                print(json.dumps(_event_json(row.id, one)) if as_json else _event_line(row.id, one.stored))
+                print(json.dumps(event_json(row.id, one)) if as_json else event_line(row.id, one.stored))
 
 
 @app.command()
@@ -55,97 +54,8 @@ def verify(log: LogArgument, as_json: JsonOption = False) -> int:
     return 1 if found.findings else 0
 
 
-def _event_json(stream: StreamId, annotated: Annotated) -> dict[str, object]:
-    stored = annotated.stored
-    payload = msgspec.to_builtins(stored.event)
-    known = {
-        "call": annotated.call,
-        "tool": annotated.tool,
-        "decision": annotated.decision,
-        "size": annotated.size,
-        "duration_ms": annotated.duration_ms,
-    }
-    return {
-        "stream": stream,
-        "seq": stored.seq,
-        "epoch": stored.epoch,
-        "kind": stored.event.kind,
-        "hash": stored.hash.hex(),
-        "changes": len(stored.changes),
-        "payload": payload,
-        **{name: value for name, value in known.items() if value is not None},
-    }
-
-
-def _event_line(stream: StreamId, stored: StoredEvent) -> str:
-    changed = f" ({len(stored.changes)} paths changed)" if stored.changes else ""
-    place = f"{show_text(stream)} {stored.seq:>5} epoch {stored.epoch:<3}"
-    return f"{place} {stored.event.kind:<19} {show_text(describe(stored.event))}{changed}"
-
-
-def describe(event: events.Event) -> str:
-    """One line about an event, for people."""
-    match event:
-        case events.SessionOpened():
-            return f"{event.name}: {len(event.script)} scripted calls, image {event.root[:12]}"
-        case events.SessionForked():
-            return f"{event.name}: {event.reason} from {event.parent} seq {event.parent_seq}, image {event.root[:12]}"
-        case events.DriverStarted():
-            return f"pid {event.identity.pid}, kill mark {event.kill_mark}"
-        case events.WorkspaceObserved():
-            return f"changed outside any call, image {event.root[:12]}"
-        case events.InputAdmitted():
-            return f"request {event.request_id}: {json.dumps(event.input)[:120]}"
-        case events.CallUndone():
-            return f"call {event.call} undone by the restore decided at {event.decision_seq}: {event.reason}"
-        case events.CallReplayed():
-            return f"call {event.call} attempt {event.attempt} replayed, image {event.root[:12]}"
-        case events.CheckpointTaken():
-            return f"checkpoint {event.manifest[:12]}, image {event.root[:12]}"
-        case events.ModeSwitched():
-            return f"now {event.mode}: {event.reason}"
-        case events.SessionPaused():
-            return f"image {event.root[:12]}: {event.reason}"
-        case events.SessionResumed():
-            return "after a pause"
-        case events.SessionMoved():
-            return f"lives on where the bundle {event.digest[:12]} is imported"
-        case events.SessionFailed():
-            return f"image {event.root[:12]}: {event.reason}"
-        case events.AttemptStarted():
-            return f"call {event.call} attempt {event.attempt}: {event.tool} {json.dumps(event.input)[:120]}"
-        case events.CallSettled():
-            return f"call {event.call} {event.ended} ({event.label}) {_exit(event.exit)} image {event.root[:12]} {event.reason}".rstrip()
-        case events.RecoveryDecided():
-            return f"{event.label}" + (f" for call {event.call} attempt {event.attempt}" if event.call is not None else "")
-        case events.Quarantined():
-            return f"{len(event.paths)} paths kept in {event.directory}"
-        case events.RestoreFinished():
-            return f"restored {event.restored}, displaced {event.displaced}, image {event.root[:12]}"
-        case events.Synced():
-            return f"image {event.root[:12]} is on disk"
-        case events.SessionFinished():
-            return f"image {event.root[:12]}"
-        case events.Noted():
-            return event.text
-
-
-def _exit(ended: events.Exit | None) -> str:
-    if ended is None:
-        return ""
-    match ended.kind:
-        case "exited":
-            return f"exit {ended.code}"
-        case "signaled":
-            return f"signal {ended.signal}"
-        case "timed_out":
-            return f"timed out, signal {ended.signal}" if ended.code is None else f"timed out, exit {ended.code}"
-        case "start_failed":
-            return f"not started: {ended.error}"
-
-
 def _code(error: CrashworthyError) -> int:
-    return 1 if isinstance(error, CorruptError | BusyError) else 2
+    return 1 if isinstance(error, CorruptError | BusyError | FullError | ReplacedError | UncertainCommitError) else 2
 
 
 def main() -> None:

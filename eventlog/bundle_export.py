@@ -94,18 +94,6 @@ def export_moved(writer: Writer, stream: StreamId, file: str, ids: Ids, clock: C
     return exported
 
 
-def choose_session(reader: Reader, given: str | None) -> StreamId:
-    """The session a person means: the one named, or the only one of the log that was not imported. Raises MisuseError."""
-    if given is not None:
-        return StreamId(given)
-    rows = reader.streams()
-    live = [row.id for row in rows if row.origin is None]
-    if len(live) == 1:
-        return live[0]
-    shown = ", ".join(show_text(row.id) for row in rows[:20])
-    raise MisuseError(f"{reader.name}: there are {len(live)} sessions in this log; name one with --session ({shown})")
-
-
 def _find_stream(reader: Reader, stream: StreamId) -> StreamRow:
     row = reader.stream(stream)
     if row is None:

@@ -7,18 +7,17 @@ from typing import Annotated
 
 import typer
 
-from eventlog.bundle_export import Exported, choose_session, export, export_moved
+from eventlog.bundle_export import Exported, export, export_moved
 from eventlog.bundle_import import Imported, import_bundle, import_into_new
+from eventlog.command_options import JsonOption, LogArgument, SessionOption, log_path
 from eventlog.errors import MisuseError
 from eventlog.ports import RandomIds, SystemClock
 from eventlog.preflight import check_writable_place
 from eventlog.reading import open_anywhere
 from eventlog.show import show_text
+from eventlog.streams import choose_stream
 from eventlog.values import Seq
 from eventlog.writer import Writer
-
-LogArgument = Annotated[Path, typer.Argument(help="log.sqlite, or the state directory that holds it")]
-JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object (eventlog/README)")]
 
 
 def register(app: typer.Typer) -> None:
@@ -30,26 +29,26 @@ def register(app: typer.Typer) -> None:
 def export_session(
     log: LogArgument,
     to: Annotated[Path, typer.Option("--to", help="the bundle to write; a file of this name is never replaced")],
-    session: Annotated[str | None, typer.Option("--session", help="which session, where the log has several")] = None,
+    session: SessionOption = None,
     upto: Annotated[int | None, typer.Option("--upto", help="only the events up to this seq")] = None,
     move: Annotated[bool, typer.Option("--move", help="the session goes away with the bundle: nothing is appended here any more")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write a session, its history and its files, into one compressed file that can be verified."""
-    path = _log_path(log)
+    path = log_path(log)
     if move and upto is not None:
         raise MisuseError("--move takes all of a session; leave out --upto, or export without --move")
     ids = RandomIds()
     if move:
         writer = Writer.open(path, ids)
         try:
-            stream = choose_session(writer.reader, session)
+            stream = choose_stream(writer.reader, session).id
             made = export_moved(writer, stream, str(to), ids, SystemClock())
         finally:
             writer.close()
     else:
         with open_anywhere(path) as reader:
-            stream = choose_session(reader, session)
+            stream = choose_stream(reader, session).id
             made = export(reader, stream, str(to), ids, None if upto is None else Seq(upto))
     report = _exported_json(path, str(to), stream, made, move)
     print(json.dumps(report) if as_json else _exported_line(str(to), stream, made, move))
@@ -63,7 +62,7 @@ def import_session(
     as_json: JsonOption = False,
 ) -> None:
     """Check a bundle and take it into a log: its history, read-only, and a session that goes on from it."""
-    path = os.path.join(log, "log.sqlite") if new and os.path.isdir(log) else _log_path(log)
+    path = os.path.join(log, "log.sqlite") if new and os.path.isdir(log) else log_path(log)
     directory = os.path.dirname(path) or "."
     if not new and not os.path.lexists(path):
         raise MisuseError(f"{show_text(path)}: there is no log here; check the path, or add --new to make a log that holds the bundle")
@@ -73,10 +72,6 @@ def import_session(
     take = import_into_new if new else import_bundle
     made = take(path, str(file), RandomIds(), SystemClock(), name)
     print(json.dumps(_imported_json(path, str(file), made)) if as_json else _imported_line(path, made))
-
-
-def _log_path(given: Path) -> str:
-    return os.path.join(given, "log.sqlite") if os.path.isdir(given) else str(given)
 
 
 def _exported_json(path: str, file: str, stream: str, made: Exported, moved: bool) -> dict[str, object]:

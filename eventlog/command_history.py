@@ -14,13 +14,14 @@ from eventlog.command_options import POINT_HELP, JsonOption, LogArgument, Sessio
 from eventlog.differences import Difference, describe_difference, difference_json, find_differences
 from eventlog.errors import CompactedError
 from eventlog.forking import fork_session
-from eventlog.history import choose_stream, find_point, parse_point, read_image
+from eventlog.history import find_point, parse_point, read_image
 from eventlog.image import Entry, root_hash
 from eventlog.ports import RandomIds, SystemClock
 from eventlog.preflight import check_writable_place
 from eventlog.reader import Reader
 from eventlog.reading import open_anywhere
 from eventlog.show import encode_bytes, show_path, show_text
+from eventlog.streams import choose_stream
 from eventlog.text_diff import TEXT_BYTES, NotText, diff_text, read_text
 from eventlog.values import ContentId, StreamId
 

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import apsw
 
+from eventlog.busy import BusyWait
 from eventlog.errors import BusyError, CorruptError, FullError, LogMissingError, MisuseError, UncertainCommitError
+from eventlog.forks import keep_from_children
+from eventlog.ports import Clock, SystemClock
 from eventlog.show import show_text
 from eventlog.values import FORMAT, READABLE_FORMATS
 
@@ -20,6 +23,8 @@ SCHEMA = Path(__file__).with_name("schema.sql")
 SCHEMA_2 = Path(__file__).with_name("schema_2.sql")
 PAGE_BYTES = 16384
 BUSY_MS = 5000
+CLOCK: Clock = SystemClock()
+"""What a handle waits by when it is given no other clock."""
 
 
 def check_sqlite_version(version: str) -> None:
@@ -38,12 +43,14 @@ def name_for_sqlite(path: str) -> str:
         ) from error
 
 
-def open_writable(path: str) -> apsw.Connection:
+def open_writable(path: str, busy_ms: int = BUSY_MS, clock: Clock = CLOCK) -> apsw.Connection:
     """A connection that may write an existing log; one of an older format becomes one of this format first.
+
+    It waits for a lock for `busy_ms` milliseconds of `clock`.
 
     Raises LogMissingError, CorruptError, BusyError, MisuseError.
     """
-    connection = _open(path, apsw.SQLITE_OPEN_READWRITE)
+    connection = _open(path, apsw.SQLITE_OPEN_READWRITE, busy_ms, clock)
     if connection.pragma("user_version") != FORMAT:
         try:
             _upgrade(connection)
@@ -53,9 +60,9 @@ def open_writable(path: str) -> apsw.Connection:
     return connection
 
 
-def open_readable(path: str) -> apsw.Connection:
+def open_readable(path: str, clock: Clock = CLOCK) -> apsw.Connection:
     """A connection that cannot write; it neither checkpoints nor deletes the WAL of a killed log."""
-    return _open(path, apsw.SQLITE_OPEN_READONLY)
+    return _open(path, apsw.SQLITE_OPEN_READONLY, BUSY_MS, clock)
 
 
 def create(path: str) -> apsw.Connection:
@@ -64,9 +71,10 @@ def create(path: str) -> apsw.Connection:
     name = name_for_sqlite(path)
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     connection = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READWRITE)
+    keep_from_children(connection)
     set_page_size(connection)
     set_incremental_vacuum(connection)
-    _settle(connection, path)
+    _settle(connection, path, BUSY_MS, CLOCK)
     _require(connection.pragma("auto_vacuum") == 2, f"{show_text(path)}: incremental auto_vacuum could not be set")
     connection.execute("BEGIN").fetchall()  # or each statement would be a commit of its own
     connection.pragma("application_id", APPLICATION_ID)
@@ -96,7 +104,7 @@ def _upgrade(connection: apsw.Connection) -> None:
         raise
 
 
-def _open(path: str, flags: int) -> apsw.Connection:
+def _open(path: str, flags: int, busy_ms: int, clock: Clock) -> apsw.Connection:
     check_sqlite_version(apsw.sqlite_lib_version())
     name = name_for_sqlite(path)
     if not os.path.exists(path):
@@ -110,15 +118,16 @@ def _open(path: str, flags: int) -> apsw.Connection:
         raise CorruptError(f"{show_text(path)}: the log is an empty file; put it back, its -wal file may hold the newest events")
     try:
         connection = apsw.Connection(name, flags=flags)
-        _check_format(connection, path)
-        _settle(connection, path, readonly=flags == apsw.SQLITE_OPEN_READONLY)
+        keep_from_children(connection)
+        _check_format(connection, path, busy_ms, clock)
+        _settle(connection, path, busy_ms, clock, readonly=flags == apsw.SQLITE_OPEN_READONLY)
     except apsw.Error as error:
         raise translate(error, path) from error
     return connection
 
 
-def _check_format(connection: apsw.Connection, path: str) -> None:
-    set_busy_timeout(connection)
+def _check_format(connection: apsw.Connection, path: str, busy_ms: int, clock: Clock) -> None:
+    set_busy_wait(connection, busy_ms, clock)
     if connection.pragma("application_id") != APPLICATION_ID:
         raise CorruptError(f"{show_text(path)}: not a crashworthy log (its application id is another); name the log.sqlite of a session")
     found = connection.pragma("user_version")
@@ -129,8 +138,8 @@ def _check_format(connection: apsw.Connection, path: str) -> None:
         )
 
 
-def _settle(connection: apsw.Connection, path: str, readonly: bool = False) -> None:
-    set_busy_timeout(connection)
+def _settle(connection: apsw.Connection, path: str, busy_ms: int, clock: Clock, readonly: bool = False) -> None:
+    set_busy_wait(connection, busy_ms, clock)
     set_recursive_triggers(connection)
     set_foreign_keys(connection)
     if readonly:
@@ -150,9 +159,9 @@ def set_incremental_vacuum(connection: apsw.Connection) -> None:
     connection.pragma("auto_vacuum", "incremental")
 
 
-def set_busy_timeout(connection: apsw.Connection) -> None:
+def set_busy_wait(connection: apsw.Connection, busy_ms: int, clock: Clock) -> None:
     """A bounded wait for the write lock; past it the holder is named (L4)."""
-    connection.set_busy_timeout(BUSY_MS)
+    connection.set_busy_handler(BusyWait(clock, busy_ms))
 
 
 def set_recursive_triggers(connection: apsw.Connection) -> None:
@@ -201,7 +210,7 @@ def translate(error: apsw.Error, path: str) -> Exception:
     name = show_text(path)
     match error:
         case apsw.BusyError() | apsw.LockedError():
-            return BusyError(f"{name}: the log is locked by another process ({describe_holder(path)}); try again, or end that process")
+            return BusyError(f"{name}: LogBusy: {describe_holder(path)}; try again, or end that process")
         case apsw.FullError():
             return FullError(f"{name}: no room left on the device; nothing was recorded; make room and run the same command again")
         case apsw.CorruptError() | apsw.NotADBError():
@@ -219,7 +228,8 @@ def translate(error: apsw.Error, path: str) -> Exception:
 
 
 def describe_holder(path: str) -> str:
-    """Who holds the log's write lock, asked by a helper process without a log handle (L4); "holder unknown" when it cannot be told."""
+    """Who holds the log's write lock, asked by a helper process without a log handle (L4): "held by pid N (command)", or
+    "holder unknown" when it cannot be told."""
     # F_GETLK on the WAL index's write-lock byte (120), as SQLite's unix VFS places it. A process of its own, because
     # closing the file here would drop this process's locks (FACTS, trap 1).
     code = (
@@ -235,8 +245,8 @@ def describe_holder(path: str) -> str:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             command = file.read().replace(b"\0", b" ").decode("utf-8", "surrogateescape").strip()
     except OSError:
-        return f"held by pid {pid}"
-    return f"held by pid {pid}: {show_text(command)[:200]}"
+        return f"held by pid {pid} (its command cannot be read)"
+    return f"held by pid {pid} ({show_text(command)[:200]})"
 
 
 def run_helper(arguments: list[str]) -> str:

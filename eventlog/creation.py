@@ -15,11 +15,14 @@ from eventlog.errors import LogMissingError
 from eventlog.ports import Ids
 from eventlog.show import show_text
 from eventlog.values import FORMAT, LogId, StreamId
-from eventlog.writer import Record, Writer
+from eventlog.writer import Record, Redact, Writer
 
 
-def create_log(path: str, stream: StreamId, opened: Record, blobs: Iterable[codec.Blob], ids: Ids) -> None:
-    """Make a log whose one stream already holds its `session_opened`, under `path`, all or nothing (README, sync point 1).
+def create_log(
+    path: str, stream: StreamId, opened: Record, blobs: Iterable[codec.Blob], ids: Ids, redact: Redact | None = None
+) -> None:
+    """Make a log whose one stream already holds its `session_opened`, under `path`, all or nothing (README, sync point 1). `redact` sees
+    that event before it is written.
 
     Raises FileExistsError when `path` exists: somebody else made it, and theirs stands. LogMissingError when it is gone and its side
     files are not: a log was here, and its WAL would be played into the new one (L5, L9). FullError when there is no room.
@@ -30,10 +33,10 @@ def create_log(path: str, stream: StreamId, opened: Record, blobs: Iterable[code
             writer.insert_blobs(batch)
         writer.open_stream(stream, opened, "open")
 
-    publish_log(path, fill, ids)
+    publish_log(path, fill, ids, redact=redact)
 
 
-def publish_log(path: str, fill: Callable[[Writer], None], ids: Ids, origin: str = "") -> None:
+def publish_log(path: str, fill: Callable[[Writer], None], ids: Ids, origin: str = "", redact: Redact | None = None) -> None:
     """Make a log that holds what `fill` writes into it, under `path`, all or nothing. Raises as `create_log`, and what `fill` raises.
 
     `origin` is the id of the log that a salvaged one was made from.
@@ -41,7 +44,7 @@ def publish_log(path: str, fill: Callable[[Writer], None], ids: Ids, origin: str
     _check_no_side_files(path)
     temporary = f"{path}.new-{os.getpid()}-{ids.new_id().hex()}"
     try:
-        _build(temporary, fill, ids, origin)
+        _build(temporary, fill, ids, origin, redact)
     except apsw.Error as error:
         raise connection.translate(error, path) from error
     descriptor = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
@@ -66,7 +69,7 @@ def _check_no_side_files(path: str) -> None:
             )
 
 
-def _build(temporary: str, fill: Callable[[Writer], None], ids: Ids, origin: str) -> None:
+def _build(temporary: str, fill: Callable[[Writer], None], ids: Ids, origin: str, redact: Redact | None) -> None:
     """A whole log under a name that nobody looks for, its WAL emptied and gone."""
     handle = connection.create(temporary)
     try:
@@ -75,7 +78,7 @@ def _build(temporary: str, fill: Callable[[Writer], None], ids: Ids, origin: str
         rows += [("salvaged_from", origin)] if origin else []
         handle.executemany("INSERT INTO meta (key, value) VALUES (?, ?)", rows)
         handle.execute("COMMIT")
-        fill(Writer(handle, temporary, ids))
+        fill(Writer(handle, temporary, ids, redact))
         # Not `pragma`, which knows no arguments in parentheses. It raises when the file cannot take all of the WAL: closing would not say.
         handle.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     finally:

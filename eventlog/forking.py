@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from eventlog.errors import InternalError, MisuseError, ReplacedError
 from eventlog.events import SessionForked
 from eventlog.fork import fork_record
-from eventlog.history import Point, check_contents, choose_stream, find_point
+from eventlog.history import Point, check_contents, find_point
 from eventlog.image import fold_changes
 from eventlog.ports import Clock, Ids
 from eventlog.reader import Reader, StreamRow
 from eventlog.show import show_text
+from eventlog.streams import choose_stream
 from eventlog.values import SESSION_NAME, LogId, Seq, StreamId
 from eventlog.writer import Record, Writer
 

@@ -60,18 +60,6 @@ def parse_point(text: str) -> Point:
     return AtCall(CallNumber(int(found[1])), "before" if found[2] == "before" else "after")
 
 
-def choose_stream(reader: Reader, session: str | None) -> StreamRow:
-    """The stream of the session named, or the only one there is. Raises MisuseError naming those that there are."""
-    rows = reader.streams()
-    chosen = [row for row in rows if session is None or row.id == session]
-    if len(chosen) == 1:
-        return chosen[0]
-    names = ", ".join(show_text(row.id) for row in rows[:20]) + (" ..." if len(rows) > 20 else "")
-    if session is None:
-        raise MisuseError(f"{reader.name}: there are {len(rows)} sessions in this log; name one with --session: {names}")
-    raise MisuseError(f"{reader.name}: there is no session {show_text(session)} in this log; there are: {names}")
-
-
 def find_point(reader: Reader, row: StreamRow, point: Point) -> Seq:
     """The seq of a point of a stream. Raises MisuseError when there is none such, CorruptError."""
     match point:

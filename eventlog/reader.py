@@ -15,6 +15,7 @@ from eventlog import codec, connection, events
 from eventlog.errors import CompactedError, CorruptError, InternalError
 from eventlog.image import NO_CHANGES, Change, Entry, Image, changes_digest, fold_into
 from eventlog.image_rows import COLUMNS, change_from_row
+from eventlog.ports import Clock
 from eventlog.show import show_text
 from eventlog.values import READABLE_FORMATS, ZERO_HASH, ContentId, Epoch, LogId, Seq, StreamId
 
@@ -97,21 +98,31 @@ class Reader:
         self.log_id = LogId(self._meta("log_id"))
 
     @classmethod
-    def open(cls, path: str) -> "Reader":
-        """Open for reading only. Raises LogMissingError, CorruptError, MisuseError."""
-        handle = connection.open_readable(path)
+    def open(cls, path: str, clock: Clock = connection.CLOCK) -> "Reader":
+        """Open for reading only; locks are waited for by `clock`. Raises LogMissingError, CorruptError, BusyError, MisuseError."""
+        handle = connection.open_readable(path, clock)
         try:
             return cls(handle, path)
         except apsw.Error as error:
             raise connection.translate(error, path) from error
 
     def close(self) -> None:
+        """Close the handle. Refused in a forked process as any other use: it would end what its parent is in the middle of (case 21)."""
+        self._guard()
         self._handle.close()
+
+    def _guard(self) -> None:
+        if os.getpid() != self._pid:
+            raise InternalError(f"{self.name}: this handle belongs to process {self._pid}; a forked process must not use it (case 21)")
+
+    def has_moved(self) -> bool:
+        """Whether the database at the path is another one than this handle holds, or none (L5)."""
+        self._guard()
+        return connection.has_moved(self._handle)
 
     def rows(self, sql: str, bindings: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
         """All rows of one query in one short read transaction (case 18)."""
-        if os.getpid() != self._pid:
-            raise InternalError(f"{self.name}: this handle belongs to process {self._pid}; a forked process must not use it (case 21)")
+        self._guard()
         try:
             return self._handle.execute(sql, bindings).fetchall()
         except apsw.Error as error:
@@ -216,6 +227,7 @@ class Reader:
         domain = codec.event_domain(log_id, name)
         seq, previous = position.seq, position.hash
         for values in found:
+            self._guard()  # a fork may have come between two events of a page
             seq = Seq(seq + 1)
             stored = self._checked_event(row.id, values, seq, previous, domain, seq in with_changes)
             previous = stored.hash
@@ -294,6 +306,7 @@ class Reader:
 
     def dropped_reason(self, content: ContentId) -> str | None:
         """Why the log gave a content up ("compacted" or "lost"), or None when it never did."""
+        self._guard()
         if self.format < 2:
             return None
         found = self.rows("SELECT reason FROM dropped WHERE hash = ?", (content,))

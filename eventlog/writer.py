@@ -11,6 +11,7 @@ whose commit was uncertain can be sent again after a reopen.
 Steps: `<purpose>.commit.before` (no lock held), `.locked` (just before COMMIT), `.after`.
 """
 
+import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -25,16 +26,16 @@ from eventlog.errors import (
     EpochTakenError,
     HeadMovedError,
     InternalError,
-    LogMissingError,
     MisuseError,
     MovedError,
     ReplacedError,
     StaleEpochError,
     UncertainCommitError,
 )
+from eventlog.held_files import look_at_files
 from eventlog.image import Change, changes_digest
 from eventlog.image_rows import COLUMNS, change_to_row
-from eventlog.ports import Ids
+from eventlog.ports import Clock, Ids
 from eventlog.reader import Reader, StreamRow, VerbatimEvent
 from eventlog.show import show_text
 from eventlog.values import ZERO_HASH, ContentId, Epoch, LogId, Seq, StreamId
@@ -44,7 +45,8 @@ from eventlog.values import ZERO_HASH, ContentId, Epoch, LogId, Seq, StreamId
 class Record:
     """An event to append, with the image changes that are one commit with it (I2).
 
-    `id` is 16 bytes, for an append that may be sent more than once; without one, each append is an event of its own.
+    `id` is 16 bytes, for an append that may be sent more than once; without one, each append is an event of its own. In one append all
+    records have an id or none has.
     """
 
     event: events.Event
@@ -99,10 +101,11 @@ class _Prepared:
 class _AlreadyAdmittedError(Exception):
     """An input stands already; raised inside the transaction, which then writes nothing."""
 
-    def __init__(self, appended: Appended, payload_input: object) -> None:
+    def __init__(self, appended: Appended, request_id: str, given: dict[str, Any]) -> None:
         super().__init__(appended)
         self.appended = appended
-        self.payload_input = payload_input
+        self.request_id = request_id
+        self.given = given
 
 
 class Writer:
@@ -117,15 +120,17 @@ class Writer:
         self.path = path
         self.name = show_text(path)
         self.reader = Reader(handle, path)
-        self._held = _file_identities(path)
+        self._held = look_at_files(path)
 
     @classmethod
-    def open(cls, path: str, ids: Ids, redact: Redact | None = None) -> "Writer":
+    def open(cls, path: str, ids: Ids, redact: Redact | None = None, clock: Clock = connection.CLOCK) -> "Writer":
         """Open an existing log for writing; `redact` sees every event before it is written.
+
+        The write lock is waited for BUSY_MS milliseconds of `clock`.
 
         Raises LogMissingError, CorruptError, BusyError, MisuseError.
         """
-        handle = connection.open_writable(path)
+        handle = connection.open_writable(path, clock=clock)
         try:
             return cls(handle, path, ids, redact)
         except apsw.Error as error:
@@ -136,7 +141,8 @@ class Writer:
         return self.reader.log_id
 
     def close(self) -> None:
-        self._handle.close()
+        """Close the handle; a poisoned one too. Refused in a forked process (case 21)."""
+        self.reader.close()
 
     def raise_floor(self, stream: StreamId, epoch: Epoch, started: events.DriverStarted, after: Seq | None = None) -> Appended:
         """Make `epoch` the floor; the driver's first write (L2). With `after`, only while that is still the head.
@@ -154,31 +160,43 @@ class Writer:
 
         Records whose ids the log has already are not written again: the same ones are answered with where they stand. Raises
         StaleEpochError below the floor (nothing written), CorruptError, ReplacedError, MovedError, BusyError, FullError,
-        UncertainCommitError, and MisuseError for an id that stands for something else.
+        UncertainCommitError, and MisuseError for an id that stands for something else, or a request that was admitted before.
         """
         prepared = self._prepare(records)
-        return self._transact(stream, prepared, tuple(blobs), purpose, lambda row: self._check_floor(row, epoch))
+        try:
+            return self._transact(stream, prepared, tuple(blobs), purpose, lambda row: self._check_floor(row, epoch))
+        except _AlreadyAdmittedError as found:
+            raise self._admitted_before(stream, found) from found
 
     def append_unfenced(self, stream: StreamId, records: Sequence[Record], purpose: str) -> list[Appended]:
         """Append what any process may, under the floor found in the same transaction (L2): notes and inputs. Raises as `append`."""
         for record in records:
             if record.event.kind not in events.UNFENCED_KINDS:
                 raise MisuseError(f"{self.name}: {record.event.kind} is written by a session's driver only, under its epoch")
-        return self._transact(stream, self._prepare(records), (), purpose, lambda row: row.floor)
+        try:
+            return self._transact(stream, self._prepare(records), (), purpose, lambda row: row.floor)
+        except _AlreadyAdmittedError as found:
+            raise self._admitted_before(stream, found) from found
 
     def admit(self, stream: StreamId, request_id: str, given: dict[str, Any], at_ms: int) -> Admitted:
         """Take an input in, once for each `request_id`: who sends it again is given where it stands. Raises as `append`, and MisuseError
-        when that request id was taken in with another input."""
-        event = events.InputAdmitted(at_ms, request_id, given)
+        when that request id was taken in with another input (as it was redacted)."""
+        prepared = self._prepare([Record(events.InputAdmitted(at_ms, request_id, given))])
         try:
-            return Admitted(self.append_unfenced(stream, [Record(event)], "admit")[0], is_new=True)
+            return Admitted(self._transact(stream, prepared, (), "admit", lambda row: row.floor)[0], is_new=True)
         except _AlreadyAdmittedError as found:
-            if found.payload_input != self._redacted(event).input:
+            if _as_json(found.given) != _as_json(self._decode_admitted(prepared[0]).input):
                 raise MisuseError(
                     f"{self.name}: session {stream}: request {show_text(request_id)} was admitted with another input at seq "
                     f"{found.appended.seq}; use a new request id"
                 ) from found
             return Admitted(found.appended, is_new=False)
+
+    def _admitted_before(self, stream: StreamId, found: _AlreadyAdmittedError) -> MisuseError:
+        return MisuseError(
+            f"{self.name}: session {stream}: request {show_text(found.request_id)} was admitted at seq {found.appended.seq}; "
+            "`admit` answers where it stands"
+        )
 
     def open_stream(
         self, stream: StreamId, first: Record, purpose: str, parent: StreamId | None = None, forked_at: Seq | None = None
@@ -254,6 +272,9 @@ class Writer:
 
     def _prepare(self, records: Sequence[Record]) -> list[_Prepared]:
         self._guard()
+        given = [record.id for record in records if record.id is not None]
+        if given and (len(set(given)) != len(records) or any(len(one) != 16 for one in given)):
+            raise MisuseError(f"{self.name}: the records of one append have an id of 16 bytes each, all different, or none has one")
         return [self._prepare_one(record) for record in records]
 
     def _prepare_one(self, record: Record) -> _Prepared:
@@ -370,35 +391,46 @@ class Writer:
         return row
 
     def _find_recorded(self, stream: StreamId, prepared: list[_Prepared]) -> list[Appended]:
-        """What stands in the log of an append that was sent before; empty when nothing of it does. All of it stands, or nothing (L7)."""
-        if not prepared:
+        """What stands in the log of an append that was sent before; empty when nothing of it does. All of it stands in a row, or nothing
+        (L7)."""
+        found = [self._find_same(stream, item) for item in prepared] if prepared and prepared[0].is_repeatable else []
+        standing = [appended for appended in found if appended is not None]
+        if not standing:
+            self._check_admissions(stream, prepared)
             return []
-        if prepared[0].kind == events.InputAdmitted.kind:
-            self._find_admitted(stream, prepared[0].payload)
-        if not prepared[0].is_repeatable:
-            return []
-        found = []
-        for item in prepared:
-            rows = self.reader.rows("SELECT stream, seq, hash, kind, CAST(payload AS BLOB) FROM event WHERE id = ?", (item.id,))
-            if not rows:
-                break
-            where, seq, digest, kind, payload = rows[0]
-            if (where, kind, payload) != (stream, item.kind, item.payload) or not (isinstance(seq, int) and isinstance(digest, bytes)):
-                raise MisuseError(f"{self.name}: event id {item.id.hex()} stands for another event; an id belongs to one event for ever")
-            found.append(Appended(Seq(seq), item.id, digest))
-        if found and len(found) != len(prepared):
+        if [appended.seq for appended in standing] != [standing[0].seq + index for index in range(len(prepared))]:
             raise MisuseError(f"{self.name}: only a part of this append is in the log; send it again as it was first sent")
-        return found
+        return standing
 
-    def _find_admitted(self, stream: StreamId, payload: bytes) -> None:
-        admitted = events.decode(events.InputAdmitted.kind, events.InputAdmitted.version, payload, self.name)
+    def _find_same(self, stream: StreamId, item: _Prepared) -> Appended | None:
+        """Where the event with this id stands, or None. Its hash says whether it is the same one: kind, payload and changes are in it."""
+        rows = self.reader.rows("SELECT stream, seq, epoch, prev_hash, hash FROM event WHERE id = ?", (item.id,))
+        if not rows:
+            return None
+        where, seq, epoch, previous, digest = rows[0]
+        if not (isinstance(seq, int) and isinstance(epoch, int) and isinstance(previous, bytes) and isinstance(digest, bytes)):
+            raise CorruptError(f"{self.name}: event {item.id.hex()} has a column of the wrong type; run `eventlog verify {self.name}`")
+        domain = codec.event_domain(self.log_id, stream)
+        kind = item.kind.encode()
+        mine = codec.hash_event(domain, Seq(seq), item.id, Epoch(epoch), kind, item.version, item.payload, item.digest, previous)
+        if where != stream or digest != mine:
+            raise MisuseError(f"{self.name}: event id {item.id.hex()} stands for another event; an id belongs to one event for ever")
+        return Appended(Seq(seq), item.id, digest)
+
+    def _check_admissions(self, stream: StreamId, prepared: list[_Prepared]) -> None:
+        requests = [self._decode_admitted(item).request_id for item in prepared if item.kind == events.InputAdmitted.kind]
+        if len(set(requests)) != len(requests):
+            raise MisuseError(f"{self.name}: session {stream}: one append admits one request twice; send it once")
+        for request_id in requests:
+            self._check_admission(stream, request_id)
+
+    def _check_admission(self, stream: StreamId, request_id: str) -> None:
+        """Raise _AlreadyAdmittedError when a request stands in the stream."""
         sql = (
             "SELECT seq, id, hash, CAST(payload AS BLOB), version FROM event"
             " WHERE stream = ? AND kind = 'input_admitted' AND json_extract(payload, '$.request_id') = ?"
         )
-        if not isinstance(admitted, events.InputAdmitted):
-            raise InternalError(f"{self.name}: an admitted input decodes to {admitted.kind}")
-        rows = self.reader.rows(sql, (stream, admitted.request_id))
+        rows = self.reader.rows(sql, (stream, request_id))
         if not rows:
             return
         seq, event_id, digest, stored, version = rows[0]
@@ -407,8 +439,16 @@ class Writer:
         ):
             raise CorruptError(f"{self.name}: stream {stream}: an admitted input has a column of the wrong type")
         before = events.decode(events.InputAdmitted.kind, version, stored, f"{self.name}: stream {stream} seq {seq}")
-        given = before.input if isinstance(before, events.InputAdmitted) else None
-        raise _AlreadyAdmittedError(Appended(Seq(seq), event_id, digest), given)
+        if not isinstance(before, events.InputAdmitted):
+            raise InternalError(f"{self.name}: an admitted input decodes to {before.kind}")
+        raise _AlreadyAdmittedError(Appended(Seq(seq), event_id, digest), request_id, before.input)
+
+    def _decode_admitted(self, item: _Prepared) -> events.InputAdmitted:
+        """An admitted input as it will be read: redacted, and as JSON has it."""
+        event = events.decode(item.kind, item.version, item.payload, self.name)
+        if not isinstance(event, events.InputAdmitted):
+            raise InternalError(f"{self.name}: an admitted input decodes to {event.kind}")
+        return event
 
     def _insert_blobs(self, blobs: tuple[codec.Blob, ...]) -> None:
         rows = [(blob.content, blob.codec, blob.size, blob.data) for blob in blobs]
@@ -442,7 +482,7 @@ class Writer:
     def _check_files(self) -> None:
         """L5: inside the transaction, the files held (database, WAL, index) are the files at the path. SQLite itself compares the
         database it has open; the side files are compared with what stood there when this handle was made."""
-        if _file_identities(self.path) != self._held or connection.has_moved(self._handle):
+        if look_at_files(self.path) != self._held or connection.has_moved(self._handle):
             raise ReplacedError(
                 f"{self.name}: the files at this path are no longer those this driver opened; stop whatever replaced them and drive again"
             )
@@ -468,6 +508,8 @@ class Writer:
         self._rollback()
 
     def _rollback(self) -> None:
+        if os.getpid() != self._pid:
+            return  # a forked child that unwinds: the transaction is its parent's (case 21)
         if self._handle.get_autocommit():
             return  # case 17: SQLite has rolled back by itself
         try:
@@ -498,17 +540,6 @@ _INSERT_EVENT = "INSERT INTO event (stream, seq, id, epoch, kind, version, paylo
 _INSERT_CHANGE = f"INSERT INTO image_change (stream, seq, idx, {COLUMNS}) VALUES ({', '.join('?' * 16)})"
 
 
-def _file_identities(path: str) -> tuple[tuple[int, int] | None, ...]:
-    """Device and inode of database, WAL and index; None for a side file that is not there. Asked by name, never by opening (L6)."""
-    database = _file_identity(path)
-    if database is None:
-        raise LogMissingError(f"{show_text(path)}: the log is gone from its path; put it back before driving again")
-    return database, _file_identity(path + "-wal"), _file_identity(path + "-shm")
-
-
-def _file_identity(path: str) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        return None  # the caller says what a missing file means
-    return status.st_dev, status.st_ino
+def _as_json(given: dict[str, Any]) -> str:
+    """One text for one JSON value, whatever the order of its keys; 1, 1.0 and true are three values."""
+    return json.dumps(given, sort_keys=True)

@@ -83,8 +83,8 @@ def test_where_the_wal_is_not_to_be_had_the_log_is_refused(tmp_path: Path) -> No
 
 
 TRANSLATED: list[tuple[apsw.Error, type[Exception], str]] = [
-    (apsw.BusyError("x"), BusyError, "locked by another process"),
-    (apsw.LockedError("x"), BusyError, "locked by another process"),
+    (apsw.BusyError("x"), BusyError, "LogBusy: holder unknown"),
+    (apsw.LockedError("x"), BusyError, "LogBusy: holder unknown"),
     (apsw.FullError("x"), FullError, "no room left"),
     (apsw.CorruptError("x"), CorruptError, "is damaged"),
     (apsw.NotADBError("x"), CorruptError, "is damaged"),
@@ -125,7 +125,7 @@ def test_rule_L4_the_holder_is_named_with_its_command_escaped(log: str) -> None:
     holder = subprocess.Popen([sys.executable, "-c", HOLD, log, "\x1b[2J\n"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None and holder.stdout.readline() == "held\n"
     found = connection.describe_holder(log)
-    assert found.startswith(f"held by pid {holder.pid}: ") and "\x1b" not in found and "\n" not in found
+    assert found.startswith(f"held by pid {holder.pid} (") and found.endswith(")") and "\x1b" not in found and "\n" not in found
     holder.communicate("\n")
     assert connection.describe_holder(log) == "holder unknown"
 

@@ -11,9 +11,10 @@ from eventlog import events
 from eventlog.call_history import CallHistory, annotate, find_undone, iterate_calls
 from eventlog.differences import Difference, describe_difference, difference_json, find_differences
 from eventlog.errors import CorruptError, MisuseError
-from eventlog.history import AtCall, AtHead, AtSeq, Point, choose_stream, find_point, parse_point, read_image, read_upto
+from eventlog.history import AtCall, AtHead, AtSeq, Point, find_point, parse_point, read_image, read_upto
 from eventlog.image import Entry, diff, fold_changes
 from eventlog.reader import Reader, StoredEvent
+from eventlog.streams import choose_stream
 from eventlog.text_diff import TEXT_BYTES, TEXT_LINES, NotText, diff_text, read_text
 from eventlog.values import CallNumber, Epoch, Seq, StreamId
 from eventlog.writer import Record

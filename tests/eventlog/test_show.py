@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventlog.__main__ import describe
+from eventlog.event_lines import describe
 from eventlog.show import show_path, show_text
 from tests.eventlog.test_events import EXAMPLES
 

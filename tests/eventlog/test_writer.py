@@ -127,7 +127,6 @@ def test_opening_for_writing_asks_for_full_synchronous_and_the_wal(log: str) -> 
     handle = connection.open_writable(log)
     assert (handle.pragma("synchronous"), handle.pragma("journal_mode")) == (2, "wal")
     assert (handle.pragma("recursive_triggers"), handle.pragma("foreign_keys")) == (1, 1)
-    assert handle.pragma("busy_timeout") == connection.BUSY_MS
     handle.close()
 
 
@@ -313,7 +312,7 @@ def test_rule_L4_a_busy_log_names_who_holds_it(log: str, writer: Writer) -> None
     holder = subprocess.Popen([sys.executable, "-c", LOCK_AND_TELL, log], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert holder.stdin is not None and holder.stdout is not None
     assert holder.stdout.readline() == "locked\n"
-    with pytest.raises(BusyError, match=rf"held by pid {holder.pid}: .*import apsw") as caught:
+    with pytest.raises(BusyError, match=rf"LogBusy: held by pid {holder.pid} \(.*import apsw.*\); ") as caught:
         add(writer, 1, "x")
     assert caught.value.exit_code == 1
     holder.communicate("\n")
@@ -558,15 +557,6 @@ def test_case_21_a_handle_refuses_a_forked_process(writer: Writer, log: str) -> 
 
     assert support.run_in_child(use_all) == 0
     assert support.texts(log) == ["parent"]
-
-
-def test_case_21_a_child_that_ends_with_our_handle_takes_no_lock_away(writer: Writer, log: str) -> None:
-    writer._handle.execute("BEGIN IMMEDIATE").fetchall()
-    assert support.run_in_child(writer.close) == 0
-    assert try_lock(log) == "busy"
-    writer._handle.execute("ROLLBACK").fetchall()
-    add(writer, 1, "goes on")
-    assert is_sound(log)
 
 
 def test_case_21_handles_are_closed_on_exec(writer: Writer, log: str) -> None:
