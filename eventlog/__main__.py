@@ -1,15 +1,14 @@
 """The `eventlog` command: look at a log. Exit codes: 0 sound, 1 damage found, 2 usage."""
 
 import json
-import os
 import sys
-from pathlib import Path
-from typing import Annotated
 
 import msgspec
 import typer
 
 from eventlog import console, events
+from eventlog.arguments import JsonOption, LogArgument, log_path
+from eventlog.command_compact import compact, pin, usage
 from eventlog.errors import BusyError, CorruptError, CrashworthyError
 from eventlog.reader import StoredEvent
 from eventlog.reading import open_anywhere
@@ -21,13 +20,9 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Look at an event log: show its history, verify it.", rich_markup_mode=None
 )
 
-LogArgument = Annotated[Path, typer.Argument(help="log.sqlite, or the state directory that holds it")]
-JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line (eventlog/README)")]
-
-
-def log_path(given: Path) -> str:
-    """The log file for what a person named: the file itself, or the state directory around it."""
-    return os.path.join(given, "log.sqlite") if os.path.isdir(given) else str(given)
+app.command()(compact)
+app.command()(pin)
+app.command()(usage)
 
 
 @app.command()
