@@ -104,8 +104,8 @@ def compact(writer: Writer, policy: Policy, clock: Clock, *, takes_orphans: bool
     return Compacted(given_up, before, _database_bytes(writer.reader), _free_pages(writer.reader), tidied, note)
 
 
-class _PinnedSinceError(Exception):
-    """Somebody pinned or unpinned an event since the survey."""
+class _OutdatedError(Exception):
+    """Since the survey somebody pinned or unpinned an event, or a restore was decided: its target may be an image that was to go."""
 
 
 def _give_up(writer: Writer, policy: Policy, clock: Clock, takes_orphans: bool) -> Reclaimable:
@@ -113,14 +113,14 @@ def _give_up(writer: Writer, policy: Policy, clock: Clock, takes_orphans: bool) 
         survey = take_survey(writer.reader, policy)
         try:
             return writer.maintain("compact", lambda handle: _delete(handle, writer.reader, survey, clock.now_ms(), takes_orphans))  # noqa: B023
-        except _PinnedSinceError:
+        except _OutdatedError:
             continue
-    raise BusyError(f"{writer.name}: events are pinned again and again while it is compacted; nothing was given up, try again")
+    raise BusyError(f"{writer.name}: events are pinned, or restores decided, again and again meanwhile; nothing was given up, try again")
 
 
 def _delete(handle: apsw.Connection, reader: Reader, survey: Survey, at_ms: int, takes_orphans: bool) -> Reclaimable:
-    if read_pins(reader) != survey.pins:
-        raise _PinnedSinceError
+    if read_pins(reader) != survey.pins or _has_decided_since(reader, survey):
+        raise _OutdatedError
     blobs = read_blobs(reader)
     given = _choose(survey, blobs, _named_since(reader, survey), takes_orphans)
     gone = given.contents | given.chunks | given.orphans
@@ -133,6 +133,13 @@ def _delete(handle: apsw.Connection, reader: Reader, survey: Survey, at_ms: int,
         handle.executemany("DELETE FROM blob WHERE hash = ?", [(content,) for content in sorted(gone)]).fetchall()
         handle.execute(str(guard)).fetchall()
     return _count(given, blobs, survey, takes_orphans)
+
+
+def _has_decided_since(reader: Reader, survey: Survey) -> bool:
+    sql = (
+        "SELECT 1 FROM event WHERE stream = ? AND seq > ? AND kind = 'recovery_decided' AND json_extract(payload, '$.obligation') LIMIT 1"
+    )
+    return any(reader.rows(sql, (row.id, survey.heads.get(row.id, 0))) for row in reader.streams())
 
 
 def _named_since(reader: Reader, survey: Survey) -> frozenset[ContentId]:

@@ -16,6 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from chaos.oracle.chain import reference_defects
+from chaos.oracle.load import load_log
 from eventlog import codec, compact, connection, errors, steps, wal
 from eventlog.blobs import encode_content
 from eventlog.compact import Compacted, compact_log, plan_compaction
@@ -72,7 +74,8 @@ def all_events(path: str) -> dict[StreamId, list[StoredEvent]]:
 def dropped(path: str) -> set[ContentId]:
     reader = Reader.open(path)
     try:
-        return {ContentId(row[0]) for row in reader.rows("SELECT hash FROM dropped WHERE reason = 'compacted'") if isinstance(row[0], bytes)}
+        rows = reader.rows("SELECT hash FROM dropped WHERE reason = 'compacted'")
+        return {ContentId(name) for (name,) in rows if isinstance(name, bytes)}
     finally:
         reader.close()
 
@@ -194,6 +197,34 @@ def test_a_dry_run_says_the_same_and_changes_no_byte(tmp_path: Path) -> None:
     assert planned["dry_run"] and planned["given_up"]["contents"] == 4 and planned["given_up"]["orphans"] == 1
     done = run(path, keep=2).given_up
     assert (planned["given_up"]["total_bytes"], planned["given_up"]["by_session"]) == (done.total_bytes, done.by_session)
+
+
+def test_a_blob_that_is_away_and_not_on_record_is_damage_and_the_oracle_agrees(tmp_path: Path) -> None:
+    path = grown(tmp_path)
+    name, other = content_of(0).pop().hex(), content_of(1).pop().hex()
+    (tmp_path / "scratch").mkdir()
+    run(path, keep=5)
+    assert dropped(path) == content_of(0) and load_log(path, str(tmp_path / "scratch")).blobs.given_up == content_of(0)
+    assert judge_chain(path, tmp_path) == []
+    support.tamper(path, f"DELETE FROM blob WHERE hash = x'{other}'")
+    reader = Reader.open(path)
+    assert [(finding.where, other in finding.what) for finding in verify(reader).findings] == [("stream nightly seq 6", True)]
+    reader.close()
+    assert [other in text for text in judge_chain(path, tmp_path)] == [True]
+    support.tamper(path, f"INSERT INTO dropped VALUES (x'{other}', 200000, 'lost', 1)")
+    check(path)
+    assert judge_chain(path, tmp_path) == []
+    support.tamper(path, f"DELETE FROM dropped WHERE hash = x'{name}'")
+    reader = Reader.open(path)
+    assert [name in finding.what for finding in verify(reader).findings] == [True]
+    reader.close()
+    assert [name in text for text in judge_chain(path, tmp_path)] == [True]
+
+
+def judge_chain(path: str, directory: Path) -> list[str]:
+    """What the independent oracle says of a log's references to blobs."""
+    log = load_log(path, str(directory / "scratch"))
+    return [defect.text for stream in log.streams.values() for event in stream.events for defect in reference_defects(log.blobs, event)]
 
 
 def test_a_damaged_log_is_left_as_it_is(tmp_path: Path) -> None:
@@ -355,6 +386,21 @@ def test_a_pin_that_comes_between_the_survey_and_the_lock_is_heeded(tmp_path: Pa
         steps.install(None)
     writer.close()
     assert dropped(path) == content_of(0, 2, 3, 4) | (content_of(1) - contents_of(support.image_at(path, 6)))
+
+
+def test_a_restore_decided_between_the_survey_and_the_lock_keeps_its_target(tmp_path: Path) -> None:
+    path = grown(tmp_path)
+    session = Session(support.open_writer(path), STREAM, {}, 1, epoch=2)
+    session.calls = 6
+    target = next(seq for seq in range(99) if content_of(1) == contents_of(support.image_at(path, seq)))
+    session.images[target] = support.image_at(path, target)
+    steps.install(support.Calling("compact.commit.before", lambda: session.decide(target)))
+    try:
+        run(path)
+    finally:
+        steps.install(None)
+    session.writer.close()
+    assert dropped(path) == content_of(0, 2, 3, 4)
 
 
 def test_a_content_read_while_it_is_given_up_is_said_to_be_given_up(tmp_path: Path) -> None:
@@ -646,7 +692,7 @@ class FailingVFS(apsw.VFS):
         self.count = 0
         super().__init__(name, "")
 
-    def xOpen(self, name: object, flags: list[int]) -> "FailingFile":  # noqa: N802 - SQLite's name
+    def xOpen(self, name: object, flags: list[int]) -> "FailingFile":
         return FailingFile(self, name, flags)
 
     def pass_operation(self) -> None:
@@ -660,15 +706,15 @@ class FailingFile(apsw.VFSFile):
         self._vfs = vfs
         super().__init__("", name, flags)  # type: ignore[arg-type]
 
-    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
+    def xWrite(self, data: bytes, offset: int) -> None:
         self._vfs.pass_operation()
         super().xWrite(data, offset)
 
-    def xSync(self, flags: int) -> None:  # noqa: N802
+    def xSync(self, flags: int) -> None:
         self._vfs.pass_operation()
         super().xSync(flags)
 
-    def xTruncate(self, size: int) -> None:  # noqa: N802
+    def xTruncate(self, size: int) -> None:
         self._vfs.pass_operation()
         super().xTruncate(size)
 

@@ -108,7 +108,8 @@ def test_an_outline_says_where_nothing_was_open() -> None:
 
 def test_an_outline_has_images_where_there_are_changes_and_outputs_in_order() -> None:
     later = support.settled(1, support.LATER, PUT)
-    found = outline_stream(row(), [stored(1, support.opened().event, PUT), stored(2, support.attempt(1).event), stored(3, later.event)], "log")
+    history = [stored(1, support.opened().event, PUT), stored(2, support.attempt(1).event), stored(3, later.event)]
+    found = outline_stream(row(), history, "log")
     assert [(step.seq, step.root) for step in found.images] == [(1, support.opened().event.root)]  # type: ignore[union-attr]
     assert found.outputs == ((codec.content_id(support.OUTPUT), len(support.OUTPUT)),)
 
