@@ -6,7 +6,7 @@ import sys
 import msgspec
 import typer
 
-from eventlog import command_append, command_bundle, command_history, command_tail, console
+from eventlog import command_append, command_bundle, command_compact, command_history, command_tail, console
 from eventlog.call_history import annotate
 from eventlog.command_options import CallsOption, JsonOption, LogArgument, SessionOption, log_path
 from eventlog.errors import BusyError, CorruptError, CrashworthyError, FullError, ReplacedError, UncertainCommitError
@@ -23,9 +23,14 @@ app = typer.Typer(
 app.command()(command_history.diff)
 app.command()(command_history.checkout)
 app.command()(command_history.fork)
+app.command()(command_compact.compact)
+app.command()(command_compact.pin)
+app.command()(command_compact.usage)
 command_bundle.register(app)
 command_tail.register(app)
 command_append.register(app)
+
+
 @app.command()
 def show(log: LogArgument, session: SessionOption = None, calls: CallsOption = False, as_json: JsonOption = False) -> None:
     """Print every event of every session: seq, epoch, kind, and what happened; or one line for each call."""

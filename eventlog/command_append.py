@@ -9,10 +9,9 @@ import msgspec
 import typer
 
 from eventlog import events
-from eventlog.command_options import JsonOption, LogArgument, SessionOption, log_path
+from eventlog.command_options import JsonOption, LogArgument, SessionOption, check_place, log_path
 from eventlog.errors import LogMissingError, MisuseError
 from eventlog.ports import Clock, RandomIds, SystemClock
-from eventlog.preflight import check_writable_place
 from eventlog.show import show_text
 from eventlog.streams import choose_stream
 from eventlog.values import StreamId
@@ -44,7 +43,7 @@ def register(app: typer.Typer) -> None:
         """Add a note or an input to a session. An input that stands already under its request id is answered with its place."""
         event = make_event(kind, text, request, given, SystemClock())
         path = log_path(log)
-        check_place(path)
+        check_log(path)
         with contextlib.closing(Writer.open(path, RandomIds())) as writer:
             stream = choose_stream(writer.reader, session).id
             admitted = put(writer, stream, event)
@@ -91,13 +90,11 @@ def parse_input(given: str) -> dict[str, Any]:
         raise MisuseError(f"--input {show_text(given[:60])}: not a JSON object: {error}") from error
 
 
-def check_place(path: str) -> None:
+def check_log(path: str) -> None:
     """Raise LogMissingError where there is no log, MisuseError where none may be written."""
     if not os.path.exists(path):
         raise LogMissingError(f"{show_text(path)}: there is no log here; check the path: `append` adds to a log and never makes one")
-    check_writable_place(os.path.dirname(path) or ".", allow_network=os.environ.get("SESSION_ALLOW_NETWORK_FILESYSTEM") == "1")
-
-
+    check_place(path)
 def put(writer: Writer, stream: StreamId, event: events.Noted | events.InputAdmitted) -> Admitted:
     """Append it, and say where it stands."""
     match event:

@@ -9,10 +9,9 @@ import typer
 
 from eventlog.bundle_export import Exported, export, export_moved
 from eventlog.bundle_import import Imported, import_bundle, import_into_new
-from eventlog.command_options import JsonOption, LogArgument, SessionOption, log_path
+from eventlog.command_options import JsonOption, LogArgument, SessionOption, check_place, log_path
 from eventlog.errors import MisuseError
 from eventlog.ports import RandomIds, SystemClock
-from eventlog.preflight import check_writable_place
 from eventlog.reading import open_anywhere
 from eventlog.show import show_text
 from eventlog.streams import choose_stream
@@ -68,7 +67,7 @@ def import_session(
         raise MisuseError(f"{show_text(path)}: there is no log here; check the path, or add --new to make a log that holds the bundle")
     if not os.path.isdir(directory):
         raise MisuseError(f"{show_text(directory)}: there is no such directory; make it first")
-    check_writable_place(directory, allow_network=os.environ.get("SESSION_ALLOW_NETWORK_FILESYSTEM", "") == "1")
+    check_place(path)
     take = import_into_new if new else import_bundle
     made = take(path, str(file), RandomIds(), SystemClock(), name)
     print(json.dumps(_imported_json(path, str(file), made)) if as_json else _imported_line(path, made))

@@ -10,14 +10,13 @@ import typer
 
 from eventlog.call_history import CallHistory, find_undone, iterate_calls
 from eventlog.checkout import check_out
-from eventlog.command_options import POINT_HELP, JsonOption, LogArgument, SessionOption, log_path
+from eventlog.command_options import POINT_HELP, JsonOption, LogArgument, SessionOption, check_place, log_path
 from eventlog.differences import Difference, describe_difference, difference_json, find_differences
 from eventlog.errors import CompactedError
 from eventlog.forking import fork_session
 from eventlog.history import find_point, parse_point, read_image
 from eventlog.image import Entry, root_hash
 from eventlog.ports import RandomIds, SystemClock
-from eventlog.preflight import check_writable_place
 from eventlog.reader import Reader
 from eventlog.reading import open_anywhere
 from eventlog.show import encode_bytes, show_path, show_text
@@ -145,8 +144,7 @@ def fork(
     """Begin a new session in the same log that goes on from a point of another one."""
     point, path = parse_point(at), log_path(log)
     if os.path.exists(path):  # or opening it says what is wrong
-        allowed = os.environ.get("SESSION_ALLOW_NETWORK_FILESYSTEM") == "1"
-        check_writable_place(os.path.dirname(path) or ".", allow_network=allowed)
+        check_place(path)
     made = fork_session(path, session, point, name, clock=SystemClock(), ids=RandomIds())
     if as_json:
         values = {"parent": made.parent, "parent_seq": made.parent_seq, "root": made.root, "calls": made.calls}

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from eventlog.preflight import check_writable_place
+
 LogArgument = Annotated[Path, typer.Argument(help="log.sqlite, or the state directory that holds it")]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line (eventlog/README)")]
 SessionOption = Annotated[str | None, typer.Option("--session", help="the session, where the log holds several")]
@@ -16,3 +18,10 @@ POINT_HELP = "a seq, head, call:N (after it) or call:N:before"
 def log_path(given: Path) -> str:
     """The log file for what a person named: the file itself, or the state directory around it."""
     return os.path.join(given, "log.sqlite") if os.path.isdir(given) else str(given)
+
+
+def check_place(path: str) -> None:
+    """Raise MisuseError where no log may be written (eventlog.preflight). Where there is no directory, opening says what is missing."""
+    directory = os.path.dirname(path) or "."
+    if os.path.isdir(directory):
+        check_writable_place(directory, allow_network=os.environ.get("SESSION_ALLOW_NETWORK_FILESYSTEM") == "1")

@@ -25,6 +25,9 @@ PAGE_BYTES = 16384
 BUSY_MS = 5000
 CLOCK: Clock = SystemClock()
 """What a handle waits by when it is given no other clock."""
+WAL_PAGES = 512
+WAL_BYTES = WAL_PAGES * PAGE_BYTES
+"""8 MiB: what a WAL that nobody pins comes back to. It exceeds this by at most the largest commit (blobs go in 8 MiB at a time)."""
 
 
 def check_sqlite_version(version: str) -> None:
@@ -147,6 +150,8 @@ def _settle(connection: apsw.Connection, path: str, busy_ms: int, clock: Clock, 
     set_wal(connection, path)
     set_synchronous_full(connection, path)
     set_keep_wal_on_close(connection)
+    set_wal_autocheckpoint(connection)
+    set_journal_size_limit(connection)
 
 
 def set_page_size(connection: apsw.Connection) -> None:
@@ -191,6 +196,19 @@ def set_synchronous_full(connection: apsw.Connection, path: str) -> None:
 def set_keep_wal_on_close(connection: apsw.Connection) -> None:
     """Closing deletes no side file: whoever copies a dead session's files always finds database and WAL together."""
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+
+
+def set_wal_autocheckpoint(connection: apsw.Connection) -> None:
+    """A commit that leaves WAL_PAGES or more in the WAL brings them into the database. Appends of 1 KiB cost the same from 250 to 4,000
+    pages (p50 0.94 to 1.10 ms, p99 2.4 to 3.4 ms); below, the checkpoints show. So the WAL is kept small."""
+    connection.pragma("wal_autocheckpoint", WAL_PAGES)
+    _require(connection.pragma("wal_autocheckpoint") == WAL_PAGES, "wal_autocheckpoint could not be set")
+
+
+def set_journal_size_limit(connection: apsw.Connection) -> None:
+    """A WAL that has grown beyond WAL_BYTES (a large commit, a reader that pinned it) is cut back to it when it is next begun anew."""
+    connection.pragma("journal_size_limit", WAL_BYTES)
+    _require(connection.pragma("journal_size_limit") == WAL_BYTES, "journal_size_limit could not be set")
 
 
 def has_moved(connection: apsw.Connection) -> bool:

@@ -79,6 +79,12 @@ class CompactedError(CrashworthyError):
     """The content of an old image was given up by compaction, on record. The events and the names of the files are still there."""
 
 
+class ContentGoneError(CrashworthyError):
+    """An append names a content that the log does not hold (any more): nothing was written. Look again and send the content with it."""
+
+    exit_code = 1
+
+
 class ScanError(CrashworthyError):
     """The workspace could not be read. Nothing was recorded (I11)."""
 

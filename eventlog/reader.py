@@ -323,6 +323,8 @@ class Reader:
             try:
                 piece = codec.decode_blob(self.blob(name))
             except CorruptError as error:
+                if not self.has_blob(content):
+                    raise self._missing(content) from error  # given up by a compaction while it was read
                 raise CorruptError(f"{self.name}: blob {content.hex()}: a chunk of it: {error}") from error
             hasher.update(piece)
             total += len(piece)

@@ -15,13 +15,14 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
 
-from eventlog import codec, connection, events, steps
+from eventlog import codec, connection, events, steps, wal
 from eventlog.errors import (
+    ContentGoneError,
     CorruptError,
     EpochTakenError,
     HeadMovedError,
@@ -96,6 +97,7 @@ class _Prepared:
     changes: tuple[Change, ...]
     digest: bytes
     is_repeatable: bool
+    output: ContentId | None
 
 
 class _AlreadyAdmittedError(Exception):
@@ -108,8 +110,14 @@ class _AlreadyAdmittedError(Exception):
         self.given = given
 
 
+T = TypeVar("T")
+
+
 class Writer:
-    """The one writing handle of a process. Never used after a fork; poisoned by an uncertain commit."""
+    """The one writing handle of a process. Never used after a fork; poisoned by an uncertain commit.
+
+    `on_pinned_wal` is told, between commits, that the WAL has grown over `wal.WARN_BYTES`, and who pins it; again at twice that size.
+    """
 
     def __init__(self, handle: apsw.Connection, path: str, ids: Ids, redact: Redact | None = None) -> None:
         self._handle = handle
@@ -121,6 +129,8 @@ class Writer:
         self.name = show_text(path)
         self.reader = Reader(handle, path)
         self._held = look_at_files(path)
+        self._wal_watch = wal.Watch()
+        self.on_pinned_wal: Callable[[wal.Pinned], None] | None = None
 
     @classmethod
     def open(cls, path: str, ids: Ids, redact: Redact | None = None, clock: Clock = connection.CLOCK) -> "Writer":
@@ -270,6 +280,48 @@ class Writer:
             raise
         self._commit("blobs", ())
 
+    def maintain(self, purpose: str, work: Callable[[apsw.Connection], T]) -> T:
+        """One transaction under the write lock, the files checked (L5), for work on the log that appends no event. Raises as `append`."""
+        self._guard()
+        steps.reach(f"{purpose}.commit.before")
+        self._run("BEGIN IMMEDIATE")
+        try:
+            self._check_files()
+            done = work(self._handle)
+        except apsw.Error as error:
+            translated = connection.translate(error, self.path)
+            self._abandon(translated)
+            raise translated from error
+        except BaseException as error:
+            self._abandon(error)
+            raise
+        self._commit(purpose, ())
+        return done
+
+    def rebuild(self) -> None:
+        """Write the whole database anew, with a map of its pages, in one transaction of SQLite's own. Raises as `append`."""
+        self._guard()
+        self._check_files()
+        steps.reach("rebuild.commit.before")
+        try:
+            connection.set_incremental_vacuum(self._handle)
+            self._handle.execute("VACUUM").fetchall()
+        except apsw.Error as error:
+            translated = connection.translate(error, self.path)
+            self._poisoned = isinstance(translated, UncertainCommitError)
+            raise translated from error
+        steps.reach("rebuild.commit.after")
+
+    def tidy(self, clock: Clock, wait_secs: float = 0.0) -> wal.Tidied | wal.Pinned:
+        """Bring the WAL into the database and cut it to nothing, if nobody needs it within `wait_secs`; else say who does. Idle work:
+        nothing is held up by it. Raises ReplacedError: a WAL that is not the database's own is never brought into it (L5)."""
+        self._guard()
+        self._check_files()
+        try:
+            return wal.tidy(self._handle, self.path, clock, wait_secs)
+        except apsw.Error as error:
+            raise connection.translate(error, self.path) from error
+
     def _prepare(self, records: Sequence[Record]) -> list[_Prepared]:
         self._guard()
         given = [record.id for record in records if record.id is not None]
@@ -281,7 +333,8 @@ class Writer:
         event = record.event if self._redact is None else self._redacted(record.event)
         given = record.id is not None
         event_id = record.id if record.id is not None else self._ids.new_id()
-        return _Prepared(event_id, event.kind, event.version, events.encode(event), record.changes, changes_digest(record.changes), given)
+        digest = changes_digest(record.changes)
+        return _Prepared(event_id, event.kind, event.version, events.encode(event), record.changes, digest, given, _output_of(event))
 
     def _redacted(self, event: events.E) -> events.E:
         """The event as it may be written. A call whose recorded input was redacted says so: it cannot be replayed from the log."""
@@ -303,7 +356,9 @@ class Writer:
             (stream, parent, forked_at, ZERO_HASH),
         )
         row = StreamRow(stream, Epoch(0), Seq(0), ZERO_HASH, parent, forked_at, None)
-        return self._insert_events(row, Epoch(0), prepared)[0]
+        appended = self._insert_events(row, Epoch(0), prepared)
+        self._check_contents(stream, prepared, appended)
+        return appended[0]
 
     def _insert_imported(self, row: StreamRow, stored: Iterable[VerbatimEvent]) -> None:
         """The row of an imported stream, its head final from the beginning (it takes no update), and its events as they are."""
@@ -338,6 +393,7 @@ class Writer:
             epoch = check(row)
             self._insert_blobs(blobs)
             appended = self._insert_events(row, epoch, prepared)
+            self._check_contents(stream, prepared, appended)
         except BaseException as error:
             self._abandon(error)
             raise
@@ -453,6 +509,32 @@ class Writer:
     def _insert_blobs(self, blobs: tuple[codec.Blob, ...]) -> None:
         rows = [(blob.content, blob.codec, blob.size, blob.data) for blob in blobs]
         self._many("INSERT INTO blob (hash, codec, size, bytes) VALUES (?, ?, ?, ?) ON CONFLICT (hash) DO NOTHING", rows)
+        for blob in blobs:
+            if blob.codec == "chunks":
+                self._check_chunks(blob)
+
+    def _check_chunks(self, blob: codec.Blob) -> None:
+        """A list of chunks comes in only while all of them are there: those that went ahead of it may have been given up meanwhile."""
+        for chunk in codec.decode_chunk_list(blob):
+            if not self.reader.has_blob(chunk):
+                raise self._gone(chunk)
+
+    def _check_contents(self, stream: StreamId, prepared: list[_Prepared], appended: list[Appended]) -> None:
+        """An event comes in only while the log holds every content it names. Whoever prepared it saw them there, or put them there, in
+        an earlier transaction, and compaction may have given them up since: only under this lock the answer stays true."""
+        for item, place in zip(prepared, appended, strict=True):
+            missing = self.reader.rows(_MISSING_CONTENT, (stream, place.seq)) if item.changes else []
+            if not missing and item.output is not None and not self.reader.has_blob(item.output):
+                missing = [(item.output,)]
+            if missing:
+                raise self._gone(missing[0][0])
+
+    def _gone(self, content: object) -> ContentGoneError:
+        name = content.hex() if isinstance(content, bytes) else repr(content)
+        return ContentGoneError(
+            f"{self.name}: the content {name} that this append needs is not in the log (compaction may have given it up since it was "
+            "looked for); nothing was recorded; send it again with its contents"
+        )
 
     def _insert_events(self, row: StreamRow, epoch: Epoch, prepared: list[_Prepared]) -> list[Appended]:
         seq, previous, floor, appended = row.head_seq, row.head_hash, row.floor, []
@@ -534,10 +616,27 @@ class Writer:
                 event_ids,
             ) from error
         steps.reach(f"{purpose}.commit.after")
+        if self.on_pinned_wal is not None:
+            self._wal_watch.look(self.path, self.on_pinned_wal)
 
 
 _INSERT_EVENT = "INSERT INTO event (stream, seq, id, epoch, kind, version, payload, prev_hash, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _INSERT_CHANGE = f"INSERT INTO image_change (stream, seq, idx, {COLUMNS}) VALUES ({', '.join('?' * 16)})"
+
+
+_MISSING_CONTENT = (
+    "SELECT content FROM image_change WHERE stream = ? AND seq = ? AND content IS NOT NULL AND content NOT IN (SELECT hash FROM blob)"
+    " AND content NOT IN (SELECT hash FROM dropped WHERE reason = 'lost') LIMIT 1"
+)
+
+
+def _output_of(event: events.Event) -> ContentId | None:
+    if not isinstance(event, events.CallSettled) or event.output is None:
+        return None
+    try:
+        return ContentId(bytes.fromhex(event.output.blob))
+    except ValueError:
+        return None  # it names nothing that could be missing; `verify` says that it names nothing
 
 
 def _as_json(given: dict[str, Any]) -> str:

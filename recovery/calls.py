@@ -16,8 +16,8 @@ from eventlog.blobs import encode_content
 from eventlog.codec import Blob, content_id
 from eventlog.errors import InternalError
 from eventlog.show import show_text
-from eventlog.writer import Record
-from recovery.capture import Capture, capture_after_call, capture_outside, list_untracked
+from eventlog.writer import Appended, Record
+from recovery.capture import Capture, capture_after_call, capture_outside, commit_look, list_untracked
 from recovery.context import Context
 from recovery.files import ready_side
 from recovery.labels import Label
@@ -61,6 +61,20 @@ def start_attempt(context: Context, number: int, attempt: int, script_index: int
     """Commit the intent, with outside changes found before it, then announce the attempt to the ledger."""
     if not isinstance(call, BashCall):
         ready_side(context)  # before the intent: a side directory that cannot be had leaves no call open
+    key, started, place = commit_look(lambda: _commit_intent(context, number, attempt, script_index, call))
+    intent = {
+        "id": place.id.hex(),
+        "seq": place.seq,
+        "kind": started.kind,
+        "version": started.version,
+        "payload": events.encode(started).decode(),
+    }
+    _prepare(context, key, "command" if isinstance(call, BashCall) else "file", number, attempt, started.request_digest, intent)
+
+
+def _commit_intent(
+    context: Context, number: int, attempt: int, script_index: int | None, call: Call
+) -> tuple[str, events.AttemptStarted, Appended]:
     found = capture_outside(context)
     key = context.key(str(number), attempt, "1")
     started = events.AttemptStarted(
@@ -77,14 +91,7 @@ def start_attempt(context: Context, number: int, attempt: int, script_index: int
     )
     records = [*_outside(context, found), Record(started)]
     place = context.journal.append(records, found.blobs if found.differs else (), "intent")[-1]
-    intent = {
-        "id": place.id.hex(),
-        "seq": place.seq,
-        "kind": started.kind,
-        "version": started.version,
-        "payload": events.encode(started).decode(),
-    }
-    _prepare(context, key, "command" if isinstance(call, BashCall) else "file", number, attempt, started.request_digest, intent)
+    return key, started, place
 
 
 def _outside(context: Context, found: Capture) -> list[Record]:
@@ -137,15 +144,22 @@ def settle_files(context: Context, request: WriteFile | EditFile) -> None:
 
 def _settle(context: Context, exit_: events.Exit, output: events.Output, blobs: tuple[Blob, ...], label: str, why: str = "") -> None:
     call = _open_call(context)
+    found, place = commit_look(lambda: _commit_outcome(context, call, exit_, output, blobs, label))
+    acknowledge(context, call, place.seq, found.root)
+    reason = f" ({show_text(why)})" if why else ""
+    context.tell(f"call {call.number} {call.tool}: {describe_exit(exit_)}{reason}, {len(found.changes)} paths changed")
+    collect(context, call.number)
+
+
+def _commit_outcome(
+    context: Context, call: CallState, exit_: events.Exit, output: events.Output, blobs: tuple[Blob, ...], label: str
+) -> tuple[Capture, Appended]:
     found = capture_after_call(context, call.number)
     settled = events.CallSettled(
         context.clock.now_ms(), call.number, call.last.number, "finished", label, "", exit_, output, found.root, found.untracked
     )
     place = context.journal.append([Record(settled, found.changes)], (*found.blobs, *blobs), "outcome")[0]
-    acknowledge(context, call, place.seq, found.root)
-    reason = f" ({show_text(why)})" if why else ""
-    context.tell(f"call {call.number} {call.tool}: {describe_exit(exit_)}{reason}, {len(found.changes)} paths changed")
-    collect(context, call.number)
+    return found, place
 
 
 def acknowledge(context: Context, call: CallState, seq: int, root: str) -> None:

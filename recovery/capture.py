@@ -4,13 +4,15 @@ An image is complete or does not exist (I11): a failed scan records nothing. A f
 C5), from the third on it needs a person.
 """
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from eventlog import events
 from eventlog.blobs import batch_blobs, encode_content
 from eventlog.codec import Blob
-from eventlog.errors import InternalError, NeedsPersonError, ScanError
+from eventlog.errors import ContentGoneError, InternalError, NeedsPersonError, ScanError
 from eventlog.image import Change, Entry, Image, diff, is_identity_change, root_hash
 from eventlog.show import encode_bytes
 from eventlog.values import ContentId
@@ -23,6 +25,7 @@ from recovery.workspace.scan import RootMissing, scan
 from recovery.workspace.side import RESERVED_NAME, RootIdentity, is_same_root, read_root_identity, recorded_root
 from recovery.workspace.values import Scan, Untracked
 
+T = TypeVar("T")
 TRIES = 3
 SCAN_FAILURES_BEFORE_PERSON = 3
 MASS_DELETION_PATHS = 50  # rule C4
@@ -73,6 +76,15 @@ def capture(context: Context) -> Capture:
             continue
         return Capture(found, root_hash(found.image).hex(), changes, blobs)
     raise InternalError("the loop above returns or raises")
+
+
+def commit_look(work: Callable[[], T]) -> T:
+    """Run `work`, which captures and commits what it found; again when a compaction beside us gave up a content in between that the
+    capture had seen in the log. Nothing was written then (the append is refused as a whole), and a new capture brings the content."""
+    for _ in range(TRIES - 1):
+        with contextlib.suppress(ContentGoneError):
+            return work()
+    return work()
 
 
 def count_removed(before: Image, after: Image, changes: tuple[Change, ...]) -> tuple[int, bool]:

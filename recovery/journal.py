@@ -3,10 +3,13 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from eventlog import codec, events
+from eventlog.connection import WAL_BYTES
 from eventlog.errors import HeadMovedError, MisuseError
+from eventlog.ports import Clock
 from eventlog.reader import Reader, StoredEvent
 from eventlog.show import show_text
 from eventlog.values import Epoch, Seq, StreamId
+from eventlog.wal import wal_bytes
 from eventlog.writer import Appended, Record, Writer
 from recovery.state import SessionState, fold_event, fold_stream
 
@@ -102,6 +105,12 @@ class Journal:
     def check_fence(self) -> None:
         """Raise StaleEpochError once a newer epoch holds the floor."""
         self._writer.check_fence(self.stream, self.epoch)
+
+    def tidy(self, clock: Clock) -> None:
+        """At a clean end: a WAL beyond its bound (a reader pinned it, a commit was large) is emptied, if nobody needs it now. Within the
+        bound it is left alone: that costs nothing, and whoever copies the files takes both anyway."""
+        if wal_bytes(self._writer.path) > WAL_BYTES:
+            self._writer.tidy(clock)
 
     def close(self) -> None:
         self._writer.close()

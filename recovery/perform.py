@@ -12,7 +12,7 @@ from eventlog.errors import InternalError, NeedsPersonError, ScanError
 from eventlog.show import show_text
 from eventlog.writer import Record
 from recovery import calls
-from recovery.capture import capture_outside, count_scan_failure, describe_outside_deletion
+from recovery.capture import capture_outside, commit_look, count_scan_failure, describe_outside_deletion
 from recovery.context import Context
 from recovery.decision import decide
 from recovery.facts import BootFact, DifferenceFact, LedgerFact
@@ -176,6 +176,10 @@ def _reattach(context: Context) -> None:
 
 
 def _record_outside(context: Context, facts: dict[str, object]) -> None:
+    commit_look(lambda: _commit_outside(context, facts))
+
+
+def _commit_outside(context: Context, facts: dict[str, object]) -> None:
     found = capture_outside(context)
     if found.differs:
         decided = _decided(context, Label.RECORD_OUTSIDE, facts)

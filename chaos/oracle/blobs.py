@@ -25,9 +25,11 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class BlobShelf:
-    """All blobs of a log by hash. What was verified once is remembered by name (rows do not change), contents are not kept."""
+    """All blobs of a log by hash, and the names of contents that it gave up on record. What was verified once is remembered by name
+    (rows do not change), contents are not kept."""
 
     rows: Mapping[bytes, Blob]
+    given_up: frozenset[bytes] = frozenset()
     _verified: dict[bytes, int] = field(default_factory=dict)
     _damaged: dict[bytes, str] = field(default_factory=dict)
 

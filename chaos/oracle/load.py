@@ -127,7 +127,7 @@ class Reader:
         streams = self._read_streams(events)
         blobs = self._read_blobs()
         self.defects += [Defect(None, None, complaint) for complaint in accepted_statements(self.connection)]
-        return Log(log_id, streams, BlobShelf(blobs), tuple(self.defects))
+        return Log(log_id, streams, BlobShelf(blobs, self._read_given_up()), tuple(self.defects))
 
     def _complain(self, stream: str | None, seq: int | None, problem: str) -> None:
         self.defects.append(Defect(stream, seq, problem))
@@ -219,6 +219,12 @@ class Reader:
         return Stream(
             header.id, header.floor, header.head_seq, header.head_hash, prefix, fold_events(prefix), len(run) == len(events)
         )
+
+    def _read_given_up(self) -> frozenset[bytes]:
+        if not self.connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'dropped'").fetchall():
+            return frozenset()  # format 1
+        found = self.connection.execute("SELECT hash FROM dropped").fetchall()
+        return frozenset(name for (name,) in found if isinstance(name, bytes))
 
     def _read_blobs(self) -> dict[bytes, Blob]:
         blobs: dict[bytes, Blob] = {}

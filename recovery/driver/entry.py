@@ -23,7 +23,7 @@ from eventlog.values import Epoch, StreamId
 from eventlog.writer import Record, Writer
 from recovery import calls
 from recovery.agent import AskPerson, RunNext, ScriptDone, choose_next
-from recovery.capture import capture_outside
+from recovery.capture import Capture, capture_outside, commit_look
 from recovery.context import Context
 from recovery.decision import decide
 from recovery.driver.heartbeat import Heartbeat
@@ -170,7 +170,9 @@ def _drive_epoch(
     nonce = ports.ids.new_id().hex()
     driver = events.DriverIdentity(nonce, identity.pid, identity.start_ticks, identity.boot_id, identity.pid_namespace)
     identity_file = leave_identity(order.state, driver, epoch)
-    journal = Journal(Writer.open(log_path(order.state), ports.ids), StreamId(state.opened.name), Epoch(epoch), known)
+    writer = Writer.open(log_path(order.state), ports.ids)
+    writer.on_pinned_wal = lambda pinned: _tell(f"{show_text(order.state)}: {pinned}; it grows until that ends")
+    journal = Journal(writer, StreamId(state.opened.name), Epoch(epoch), known)
     try:
         opened = journal.state.opened
         if not journal.raise_floor(
@@ -199,6 +201,7 @@ def _drive_epoch(
         with Heartbeat(epoch, settings.heartbeat_secs, ports.clock, _say, _progress(journal)):
             code = _work(context, order)
         space.close()
+        journal.tidy(ports.clock)
     finally:
         journal.close()
     durable.unlink(identity_file, "identity")
@@ -225,18 +228,25 @@ def _work(context: Context, order: Order) -> int:
 def _finish(context: Context) -> int:
     """C6: the session ends on an image that was scanned, is on disk, and is the head's."""
     for _ in range(FINISH_SCANS):
-        found = capture_outside(context)
-        now = context.clock.now_ms()
+        found = commit_look(lambda: _observe(context))
         if found.differs:
-            observed = events.WorkspaceObserved(now, found.root, found.untracked)
-            context.journal.append([Record(observed, found.changes)], found.blobs, "observed")
             continue
+        now = context.clock.now_ms()
         sync_workspace(context.root, "finish")
         synced = events.Synced(now, found.root, context.host.boot_id())
         context.journal.append([Record(synced), Record(events.SessionFinished(now, found.root))], (), "finish")
         context.tell(f"session {context.journal.stream} finished: image {found.root}")
         return 0
     raise ScanError("the workspace keeps changing outside any call; end what changes it and drive again")
+
+
+def _observe(context: Context) -> Capture:
+    """Capture what was changed outside any call, and commit it."""
+    found = capture_outside(context)
+    if found.differs:
+        observed = events.WorkspaceObserved(context.clock.now_ms(), found.root, found.untracked)
+        context.journal.append([Record(observed, found.changes)], found.blobs, "observed")
+    return found
 
 
 def _open_ledger(path: str, clock: Clock) -> Ledger | LogMissingError | CorruptError:
