@@ -1,34 +1,22 @@
 """The `eventlog` command: look at a log. Exit codes: 0 sound, 1 damage found, 2 usage."""
 
 import json
-import os
 import sys
-from pathlib import Path
-from typing import Annotated
 
 import msgspec
 import typer
 
-from eventlog import console, events
+from eventlog import command_verify, console, events
+from eventlog.arguments import JsonOption, LogArgument, log_path
 from eventlog.errors import BusyError, CorruptError, CrashworthyError
 from eventlog.reader import StoredEvent
 from eventlog.reading import open_anywhere
 from eventlog.show import show_text
 from eventlog.values import StreamId
-from eventlog.verify import verify as verify_log
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Look at an event log: show its history, verify it.", rich_markup_mode=None
 )
-
-LogArgument = Annotated[Path, typer.Argument(help="log.sqlite, or the state directory that holds it")]
-JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line (eventlog/README)")]
-
-
-def log_path(given: Path) -> str:
-    """The log file for what a person named: the file itself, or the state directory around it."""
-    return os.path.join(given, "log.sqlite") if os.path.isdir(given) else str(given)
-
 
 @app.command()
 def show(log: LogArgument, as_json: JsonOption = False) -> None:
@@ -37,22 +25,6 @@ def show(log: LogArgument, as_json: JsonOption = False) -> None:
         for row in reader.streams():
             for stored in reader.events(row.id):
                 print(json.dumps(_event_json(row.id, stored)) if as_json else _event_line(row.id, stored))
-
-
-@app.command()
-def verify(log: LogArgument, as_json: JsonOption = False) -> int:
-    """Check chain, cache rows, image roots and blobs. Exit 1 when anything is damaged."""
-    path = log_path(log)
-    with open_anywhere(path) as reader:
-        found = verify_log(reader)
-    if as_json:
-        print(json.dumps({"log": path, **msgspec.to_builtins(found)}))
-    else:
-        for finding in found.findings:
-            print(f"DAMAGE {show_text(finding.where)}: {show_text(finding.what)}")
-        state = "damaged" if found.findings else "sound up to its head (a cut tail shows only against the ledger: `recovery plan`)"
-        print(f"{show_text(path)}: {state}: {found.streams} sessions, {found.events} events, {found.blobs} blobs, {found.blob_bytes} bytes")
-    return 1 if found.findings else 0
 
 
 def _event_json(stream: StreamId, stored: StoredEvent) -> dict[str, object]:
@@ -137,6 +109,9 @@ def _exit(ended: events.Exit | None) -> str:
 
 def _code(error: CrashworthyError) -> int:
     return 1 if isinstance(error, CorruptError | BusyError) else 2
+
+
+command_verify.register(app)
 
 
 def main() -> None:
