@@ -6,7 +6,7 @@ import sys
 import msgspec
 import typer
 
-from eventlog import command_verify, console, events
+from eventlog import command_doctor, command_verify, console, events
 from eventlog.arguments import JsonOption, LogArgument, log_path
 from eventlog.errors import BusyError, CorruptError, CrashworthyError
 from eventlog.reader import StoredEvent
@@ -112,6 +112,7 @@ def _code(error: CrashworthyError) -> int:
 
 
 command_verify.register(app)
+command_doctor.register(app)
 
 
 def main() -> None:

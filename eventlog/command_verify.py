@@ -89,12 +89,12 @@ def _lines(path: str, found: Verified, told: _Told) -> list[str]:
     lines = [told.since] if told.since else []
     lines += [f"DAMAGE {show_text(finding.where)}: {show_text(finding.what)}" for finding in found.findings]
     lines += [told.anchor] if told.anchor else []
-    if found.orphans:
-        lines.append(f"{found.orphans} blobs that no event needs take {found.orphan_bytes} bytes; `eventlog compact` takes them back")
-    if found.given_up:
-        lines.append(f"{found.given_up} contents of old images were given up on record (compacted, or lost before a salvage)")
     lines += [told.memory] if told.memory else []
     counts = f"{found.streams} sessions, {found.events} events, {found.blobs} blobs, {found.blob_bytes} bytes"
+    if found.orphans:
+        counts += f"; {found.orphans} blobs that no event needs take {found.orphan_bytes} bytes, which `eventlog compact` takes back"
+    if found.given_up:
+        counts += f"; {found.given_up} contents were given up on record"
     return [*lines, f"{show_text(path)}: {_state(found, told)}: {counts}{' verified anew' if told.is_partial else ''}"]
 
 

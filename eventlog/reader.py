@@ -67,6 +67,16 @@ class StoredEvent:
     changes: tuple[Change, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class VerbatimEvent:
+    """An event with the columns that its hash covers exactly as stored, which decoding upcasts."""
+
+    stored: StoredEvent
+    kind: str
+    version: int
+    payload: bytes
+
+
 # Text comes as bytes: SQLite hands out what is stored, and one spoilt letter must not hide which record has it.
 _EVENT_PAGE = (
     "SELECT seq, id, epoch, CAST(kind AS BLOB), version, CAST(payload AS BLOB), prev_hash, hash,"

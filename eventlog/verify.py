@@ -75,8 +75,7 @@ def verify(reader: Reader, since: Mark | None = None) -> Verified:
         streams = reader.streams()
     walk.findings.extend(_gone_streams(walk.since, streams))
     for row in streams:
-        with _collecting(walk.findings, f"stream {row.id}", row.id):
-            _verify_stream(reader, row, walk)
+        _verify_stream(reader, row, walk)
     if since is None:
         with _collecting(walk.findings, "event and image_change tables"):
             walk.findings.extend(_check_orphan_rows(reader))
@@ -130,22 +129,23 @@ def _gone_streams(since: Mark, streams: list[StreamRow]) -> Iterator[Finding]:
 
 
 def _verify_stream(reader: Reader, row: StreamRow, walk: _Walk) -> None:
-    """One stream from where the mark left it; what was verified is kept in `walk`, also when damage ends it."""
+    """One stream from where the mark left it, as far as it is sound."""
+    where = f"stream {row.id}"
     known = walk.since.heads.get(row.id, Head(BEGINNING, ""))
     position = known.position
     if row.head_seq < position.seq:
         gone = position.seq - row.head_seq
         what = f"{gone} events are gone: the head is {row.head_seq}, and events up to {position.seq} were verified here before"
-        walk.findings.append(Finding(f"stream {row.id}", what, "tail", row.id, Seq(row.head_seq + 1)))
+        walk.findings.append(Finding(where, what, "tail", row.id, Seq(row.head_seq + 1)))
         return
     seen = _StreamWalk(reader, row, known)
-    try:
+    with _collecting(walk.findings, where, row.id):
         for stored in reader.events(row.id, position):
             position = Position(stored.seq, stored.hash, stored.epoch)
             walk.counted += 1
             walk.findings.extend(seen.take(stored, walk.blobs))
-    finally:
-        walk.heads[row.id] = Head(position, seen.root())
+    walk.heads[row.id] = Head(position, seen.root())
+    with _collecting(walk.findings, where, row.id):
         walk.findings.extend(check_contents(reader, row.id, known.position.seq, position.seq, walk.blobs))
 
 

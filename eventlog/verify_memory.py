@@ -57,6 +57,15 @@ def load_mark(path: str, log_id: LogId) -> tuple[Mark | None, str]:
         return None, f"what was remembered cannot be read ({error})"
 
 
+def remembered_log_id(path: str) -> LogId | None:
+    """The log id that is remembered for the log at `path`, for when the log itself cannot tell it any more."""
+    try:
+        with open(path + SUFFIX, "rb") as file:
+            return LogId(msgspec.json.decode(file.read(), type=_Stored).log)
+    except (OSError, msgspec.MsgspecError):
+        return None  # no memory, or none that can be read: the caller has other ways
+
+
 def _mark(stored: _Stored) -> Mark:
     heads = {
         StreamId(name): Head(Position(Seq(head.seq), bytes.fromhex(head.hash), Epoch(head.epoch)), head.root)

@@ -35,9 +35,9 @@ from eventlog.errors import (
 from eventlog.image import Change, changes_digest
 from eventlog.image_rows import COLUMNS, change_to_row
 from eventlog.ports import Ids
-from eventlog.reader import Reader, StreamRow
+from eventlog.reader import Reader, StreamRow, VerbatimEvent
 from eventlog.show import show_text
-from eventlog.values import ZERO_HASH, Epoch, LogId, Seq, StreamId
+from eventlog.values import ZERO_HASH, ContentId, Epoch, LogId, Seq, StreamId
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,16 @@ class Appended:
     seq: Seq
     id: bytes
     hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A content that the log does not hold, on record: `reason` is compacted or lost."""
+
+    content: ContentId
+    size: int
+    reason: str
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,19 +189,74 @@ class Writer:
         self._run("BEGIN IMMEDIATE")
         try:
             self._check_files()
-            if self.reader.stream(stream) is not None:
-                raise MisuseError(f"{self.name}: there is a session {show_text(stream)} already; choose another name")
-            self._run(
-                "INSERT INTO stream (id, parent, forked_at, floor, head_seq, head_hash) VALUES (?, ?, ?, 0, 0, ?)",
-                (stream, parent, forked_at, ZERO_HASH),
-            )
-            row = StreamRow(stream, Epoch(0), Seq(0), ZERO_HASH, parent, forked_at, None)
-            appended = self._insert_events(row, Epoch(0), prepared)
+            appended = self._begin_stream(stream, prepared, parent, forked_at)
         except BaseException as error:
             self._abandon(error)
             raise
         self._commit(purpose, (prepared[0].id,))
-        return appended[0]
+        return appended
+
+    def import_stream(
+        self, row: StreamRow, stored: Iterable[VerbatimEvent], dropped: Iterable[Dropped], fork: StreamId, first: Record, at: Seq
+    ) -> Appended:
+        """Insert an imported stream with its events as they are, what was given up of their contents, and a fork of it, in one commit.
+
+        `row` has an origin and states the head that `stored` reaches: `stored` checks the chain up to it while it is read, under the
+        lock, and raises when that fails. `first` is the fork's session_forked, at seq `at` of the stream. Raises as `open_stream`, what
+        `stored` raises, and CorruptError for rows that the log refuses.
+        """
+        prepared = self._prepare([first])
+        steps.reach("import.commit.before")
+        self._run("BEGIN IMMEDIATE")
+        try:
+            self._check_files()
+            self._insert_imported(row, stored)
+            rows = [(item.content, item.size, item.reason, item.at_ms) for item in dropped]
+            self._many("INSERT INTO dropped (hash, size, reason, at_ms) VALUES (?, ?, ?, ?) ON CONFLICT (hash) DO NOTHING", rows)
+            appended = self._begin_stream(fork, prepared, row.id, at)
+        except BaseException as error:
+            self._abandon(error)
+            raise
+        self._commit("import", (prepared[0].id,))
+        return appended
+
+    def adopt_stream(self, row: StreamRow, stored: Iterable[VerbatimEvent]) -> None:
+        """Insert an imported stream with its events as they are and no fork of it, in one commit. As `import_stream` otherwise."""
+        self._guard()
+        steps.reach("adopt.commit.before")
+        self._run("BEGIN IMMEDIATE")
+        try:
+            self._check_files()
+            self._insert_imported(row, stored)
+        except BaseException as error:
+            self._abandon(error)
+            raise
+        self._commit("adopt", ())
+
+    def record_dropped(self, dropped: Iterable[Dropped]) -> None:
+        """Put contents that the log does not have on record, in one commit. Raises as `append`."""
+        self._guard()
+        rows = [(item.content, item.size, item.reason, item.at_ms) for item in dropped]
+        self._run("BEGIN IMMEDIATE")
+        try:
+            self._check_files()
+            self._many("INSERT INTO dropped (hash, size, reason, at_ms) VALUES (?, ?, ?, ?) ON CONFLICT (hash) DO NOTHING", rows)
+        except BaseException as error:
+            self._abandon(error)
+            raise
+        self._commit("dropped", ())
+
+    def move_away(self, stream: StreamId, digest: str, after: Seq, at_ms: int) -> Appended:
+        """Append `session_moved` under the floor, while `after` is still the head; nothing is appended after it (L8).
+
+        `digest` (hex) is that of the bundle with all events up to `after`. Raises HeadMovedError, and as `append`.
+        """
+
+        def check(row: StreamRow) -> Epoch:
+            self._check_head(row, after)
+            return row.floor
+
+        return self._transact(stream, self._prepare([Record(events.SessionMoved(at_ms, digest))]), (), "move", check)[0]
 
     def check_fence(self, stream: StreamId, epoch: Epoch) -> None:
         """Raise StaleEpochError once a newer epoch holds the floor; one short read, no lock."""
@@ -234,6 +299,35 @@ class Writer:
             return msgspec.structs.replace(redacted, redacted=True)
         return redacted
 
+    def _begin_stream(self, stream: StreamId, prepared: list[_Prepared], parent: StreamId | None, forked_at: Seq | None) -> Appended:
+        """The row of a new stream and its first event, inside a transaction."""
+        if self.reader.stream(stream) is not None:
+            raise MisuseError(f"{self.name}: there is a session {show_text(stream)} already; choose another name")
+        self._run(
+            "INSERT INTO stream (id, parent, forked_at, floor, head_seq, head_hash) VALUES (?, ?, ?, 0, 0, ?)",
+            (stream, parent, forked_at, ZERO_HASH),
+        )
+        row = StreamRow(stream, Epoch(0), Seq(0), ZERO_HASH, parent, forked_at, None)
+        return self._insert_events(row, Epoch(0), prepared)[0]
+
+    def _insert_imported(self, row: StreamRow, stored: Iterable[VerbatimEvent]) -> None:
+        """The row of an imported stream, its head final from the beginning (it takes no update), and its events as they are."""
+        if row.origin is None:
+            raise InternalError(f"{self.name}: an imported stream without an origin")
+        if self.reader.stream(row.id) is not None:
+            raise MisuseError(f"{self.name}: {show_text(row.id)} was imported meanwhile; run the same command again")
+        self._run(
+            "INSERT INTO stream (id, floor, head_seq, head_hash, origin_log, origin_stream) VALUES (?, ?, ?, ?, ?, ?)",
+            (row.id, row.floor, row.head_seq, row.head_hash, row.origin.log_id, row.origin.stream),
+        )
+        previous = ZERO_HASH
+        for item in stored:
+            one = item.stored
+            values = (row.id, one.seq, one.id, one.epoch, item.kind, item.version, item.payload.decode(), previous, one.hash)
+            self._run(_INSERT_EVENT, values)
+            self._many(_INSERT_CHANGE, [(row.id, one.seq, index, *change_to_row(change)) for index, change in enumerate(one.changes)])
+            previous = one.hash
+
     def _transact(
         self, stream: StreamId, prepared: list[_Prepared], blobs: tuple[codec.Blob, ...], purpose: str, check: Callable[[StreamRow], Epoch]
     ) -> list[Appended]:
@@ -262,9 +356,13 @@ class Writer:
             raise EpochTakenError(
                 f"{self.name}: session {row.id}: epoch {epoch} is held by another driver; start again under epoch {row.floor + 1}"
             )
-        if after is not None and row.head_seq != after:
-            raise HeadMovedError(f"{self.name}: session {row.id}: the head moved from {after} to {row.head_seq}; read it again")
+        if after is not None:
+            self._check_head(row, after)
         return epoch
+
+    def _check_head(self, row: StreamRow, after: Seq) -> None:
+        if row.head_seq != after:
+            raise HeadMovedError(f"{self.name}: session {row.id}: the head moved from {after} to {row.head_seq}; read it again")
 
     def _check_floor(self, row: StreamRow, epoch: Epoch) -> Epoch:
         if epoch < row.floor:
@@ -352,10 +450,7 @@ class Writer:
                 raise InternalError(f"{self.name}: session {row.id} seq {seq}: {misplaced}")
             digest = codec.hash_event(domain, seq, item.id, epoch, item.kind.encode(), item.version, item.payload, item.digest, previous)
             values = (row.id, seq, item.id, epoch, item.kind, item.version, item.payload.decode(), previous, digest)
-            self._run(
-                "INSERT INTO event (stream, seq, id, epoch, kind, version, payload, prev_hash, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                values,
-            )
+            self._run(_INSERT_EVENT, values)
             self._many(_INSERT_CHANGE, [(row.id, seq, index, *change_to_row(change)) for index, change in enumerate(item.changes)])
             self._run("UPDATE stream SET head_seq = ?, head_hash = ?, floor = ? WHERE id = ?", (seq, digest, epoch, row.id))
             appended.append(Appended(seq, item.id, digest))
@@ -425,6 +520,7 @@ class Writer:
         steps.reach(f"{purpose}.commit.after")
 
 
+_INSERT_EVENT = "INSERT INTO event (stream, seq, id, epoch, kind, version, payload, prev_hash, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _INSERT_CHANGE = f"INSERT INTO image_change (stream, seq, idx, {COLUMNS}) VALUES ({', '.join('?' * 16)})"
 
 

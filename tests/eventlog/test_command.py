@@ -115,8 +115,8 @@ def test_verify_says_sound_and_how_much_was_walked(log: str) -> None:
     assert lines(done.stdout) == [f"{log}: {sound}: 1 sessions, 9 events, 6 blobs, {size} bytes"]
     found = json.loads(run("verify", log, "--json").stdout)
     assert found == {
-        "log": log, "streams": 1, "events": 9, "blobs": 6, "blob_bytes": size, "orphans": 0, "orphan_bytes": 0, "given_up": 0, "findings": [],
-        "since": None, "anchor": None,
+        "log": log, "streams": 1, "events": 9, "blobs": 6, "blob_bytes": size, "orphans": 0, "orphan_bytes": 0, "given_up": 0,
+        "findings": [], "since": None, "anchor": None,
     }  # fmt: skip
 
 
