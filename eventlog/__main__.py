@@ -3,18 +3,24 @@
 import json
 import sys
 
-import msgspec
 import typer
 
-from eventlog import command_append, command_bundle, command_compact, command_history, command_tail, console
+from eventlog import (
+    command_append,
+    command_bundle,
+    command_compact,
+    command_doctor,
+    command_history,
+    command_tail,
+    command_verify,
+    console,
+)
 from eventlog.call_history import annotate
 from eventlog.command_options import CallsOption, JsonOption, LogArgument, SessionOption, log_path
 from eventlog.errors import BusyError, CorruptError, CrashworthyError, FullError, ReplacedError, UncertainCommitError
 from eventlog.event_lines import event_json, event_line
 from eventlog.reading import open_anywhere
-from eventlog.show import show_text
 from eventlog.streams import choose_stream
-from eventlog.verify import verify as verify_log
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Look at an event log: show its history, verify it.", rich_markup_mode=None
@@ -29,6 +35,8 @@ app.command()(command_compact.usage)
 command_bundle.register(app)
 command_tail.register(app)
 command_append.register(app)
+command_verify.register(app)
+command_doctor.register(app)
 
 
 @app.command()
@@ -43,20 +51,6 @@ def show(log: LogArgument, session: SessionOption = None, calls: CallsOption = F
                 print(json.dumps(event_json(row.id, one)) if as_json else event_line(row.id, one.stored))
 
 
-@app.command()
-def verify(log: LogArgument, as_json: JsonOption = False) -> int:
-    """Check chain, cache rows, image roots and blobs. Exit 1 when anything is damaged."""
-    path = log_path(log)
-    with open_anywhere(path) as reader:
-        found = verify_log(reader)
-    if as_json:
-        print(json.dumps({"log": path, **msgspec.to_builtins(found)}))
-    else:
-        for finding in found.findings:
-            print(f"DAMAGE {show_text(finding.where)}: {show_text(finding.what)}")
-        state = "damaged" if found.findings else "sound up to its head (a cut tail shows only against the ledger: `recovery plan`)"
-        print(f"{show_text(path)}: {state}: {found.streams} sessions, {found.events} events, {found.blobs} blobs, {found.blob_bytes} bytes")
-    return 1 if found.findings else 0
 
 
 def _code(error: CrashworthyError) -> int:

@@ -68,6 +68,39 @@ def open_readable(path: str, clock: Clock = CLOCK) -> apsw.Connection:
     return _open(path, apsw.SQLITE_OPEN_READONLY, BUSY_MS, clock)
 
 
+def open_damaged(path: str) -> apsw.Connection:
+    """A connection that cannot write, to a private copy of a log that may be damaged: it opens a file that is shorter than it says.
+
+    Raises CorruptError when SQLite cannot read even its list of tables.
+    """
+    try:
+        connection = apsw.Connection(name_for_sqlite(path), flags=apsw.SQLITE_OPEN_READONLY)
+        connection.config(apsw.SQLITE_DBCONFIG_WRITABLE_SCHEMA, 1)  # or a cut file is refused as a whole
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    except apsw.Error as error:
+        raise CorruptError(f"{show_text(path)}: the list of tables cannot be read ({error})") from error
+    return connection
+
+
+def create_scratch(path: str, damaged: str) -> apsw.Connection:
+    """A new database that is thrown away after use, with the private copy `damaged` of a log attached under that name.
+
+    Raises CorruptError when the list of tables of the copy cannot be read.
+    """
+    connection = apsw.Connection(name_for_sqlite(path))
+    try:
+        connection.config(apsw.SQLITE_DBCONFIG_WRITABLE_SCHEMA, 1)
+        connection.pragma("journal_mode", "memory")
+        connection.pragma("synchronous", "off")
+        connection.pragma("user_version", FORMAT)
+        connection.execute("ATTACH ? AS damaged", (name_for_sqlite(damaged),)).fetchall()
+        connection.execute("SELECT count(*) FROM damaged.sqlite_schema").fetchall()
+    except apsw.Error as error:
+        connection.close()
+        raise CorruptError(f"{show_text(damaged)}: the list of tables cannot be read ({error})") from error
+    return connection
+
+
 def create(path: str) -> apsw.Connection:
     """A new, empty database with the log's schema at a path that does not exist."""
     check_sqlite_version(apsw.sqlite_lib_version())

@@ -1,69 +1,106 @@
-"""Walking a whole log: chain, cache rows, image roots, blobs. Finds all damage it can reach and changes nothing."""
+"""Walking a whole log: chain, cache rows, image roots, forks, blobs. Finds all damage it can reach and changes nothing.
 
-from collections.abc import Iterator
+Memory holds one image, one page of events and two bits for each blob, however long the log is.
+"""
+
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eventlog import events
-from eventlog.errors import CompactedError, CorruptError
+from eventlog.errors import CorruptError
+from eventlog.findings import Finding
 from eventlog.image import Entry, Image, check_image, fold_into, root_hash
-from eventlog.reader import Reader, StoredEvent, StreamRow
-from eventlog.values import ContentId, StreamId
+from eventlog.reader import BEGINNING, Position, Reader, StoredEvent, StreamRow
+from eventlog.values import ContentId, Seq, StreamId
+from eventlog.verify_blobs import BlobMark, BlobWalk, check_blobs, check_contents, check_output, find_mark
+from eventlog.verify_forks import check_fork
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One piece of damage: where it is, what is wrong, the last good record before it."""
+class Head:
+    """How far a stream was verified, and the root of the image there ("" for one that cannot be named)."""
 
-    where: str
-    what: str
+    position: Position
+    root: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a log was verified: each stream's head, and the newest blob."""
+
+    heads: Mapping[StreamId, Head]
+    blob: BlobMark | None
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was walked, and what was found wrong (nothing, for a sound log)."""
+    """What was walked, and what was found wrong (nothing, for a sound log).
+
+    `orphans` are blobs that no event needs (a crashed append leaves them; compaction takes them back), `orphan_bytes` what they take; both
+    None when not all of the log was walked. `given_up` are contents that events name and that stand in `dropped`. `mark` is how far the
+    walk came.
+    """
 
     streams: int
     events: int
     blobs: int
     blob_bytes: int
     findings: tuple[Finding, ...]
+    orphans: int | None = 0
+    orphan_bytes: int | None = 0
+    given_up: int = 0
+    mark: Mark = field(default_factory=lambda: Mark({}, None))
 
 
-Wanted = dict[tuple[ContentId, int], str]
-"""Contents that events refer to, with the size each states, and where."""
+@dataclass(slots=True)
+class _Walk:
+    """What one run of verify has seen."""
+
+    since: Mark
+    counted: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    heads: dict[StreamId, Head] = field(default_factory=dict)
+    blobs: BlobWalk = field(default_factory=BlobWalk)
 
 
-def verify(reader: Reader) -> Verified:
-    """Check everything that eventlog/README, "Validity", lists."""
-    findings: list[Finding] = []
-    counted = 0
-    wanted: Wanted = {}
+def verify(reader: Reader, since: Mark | None = None) -> Verified:
+    """Check everything that eventlog/README, "Validity", lists; with `since`, what follows that mark (README, "Verify")."""
+    walk = _Walk(since if since is not None else Mark({}, None))
     streams: list[StreamRow] = []
-    with _collecting(findings, "database"):
-        findings.extend(_check_database(reader))
-    with _collecting(findings, "stream table"):
+    if since is None:
+        with _collecting(walk.findings, "database"):
+            walk.findings.extend(_check_database(reader))
+    with _collecting(walk.findings, "stream table"):
         streams = reader.streams()
+    walk.findings.extend(_gone_streams(walk.since, streams))
     for row in streams:
-        with _collecting(findings, f"stream {row.id}"):
-            for damage in _verified_events(reader, row.id, wanted):
-                counted += 1
-                findings.extend(damage)
-    with _collecting(findings, "event and image_change tables"):
-        findings.extend(_check_orphans(reader))
-    sizes: dict[ContentId, int] = {}
-    with _collecting(findings, "blob table"):
-        findings.extend(_check_blobs(reader, wanted, sizes))
-    return Verified(len(streams), counted, len(sizes), sum(sizes.values()), tuple(findings))
+        _verify_stream(reader, row, walk)
+    if since is None:
+        with _collecting(walk.findings, "event and image_change tables"):
+            walk.findings.extend(_check_orphan_rows(reader))
+    with _collecting(walk.findings, "blob table"):
+        walk.findings.extend(check_blobs(reader, walk.blobs, find_mark(reader, walk.since.blob)))
+    return _conclude(walk, len(streams))
+
+
+def _conclude(walk: _Walk, streams: int) -> Verified:
+    blobs = walk.blobs
+    whole = walk.since == Mark({}, None)
+    mark = Mark(walk.heads, blobs.newest or walk.since.blob)
+    orphans, orphan_bytes = (blobs.orphans, blobs.orphan_bytes) if whole else (None, None)
+    return Verified(
+        streams, walk.counted, blobs.sound, blobs.sound_bytes, tuple(walk.findings), orphans, orphan_bytes, len(blobs.given_up), mark
+    )
 
 
 @contextmanager
-def _collecting(findings: list[Finding], where: str) -> Iterator[None]:
+def _collecting(findings: list[Finding], where: str, stream: StreamId | None = None) -> Iterator[None]:
     """Damage that ends one part of the walk is a finding, and the other parts are walked all the same."""
     try:
         yield
     except CorruptError as error:
-        findings.append(Finding(where, str(error)))
+        findings.append(Finding(where, str(error), "database" if stream is None else "chain", stream))
 
 
 def _check_database(reader: Reader) -> Iterator[Finding]:
@@ -72,31 +109,94 @@ def _check_database(reader: Reader) -> Iterator[Finding]:
             yield Finding("database", f"SQLite's integrity check says: {message}")
 
 
-def _check_orphans(reader: Reader) -> Iterator[Finding]:
-    sql = "SELECT DISTINCT stream, seq FROM image_change WHERE (stream, seq) NOT IN (SELECT stream, seq FROM event)"
+def _check_orphan_rows(reader: Reader) -> Iterator[Finding]:
+    sql = (
+        "SELECT DISTINCT stream, seq FROM image_change AS change WHERE NOT EXISTS"
+        " (SELECT 1 FROM event WHERE stream = change.stream AND seq = change.seq) LIMIT 1000"
+    )
     for stream, seq in reader.rows(sql):
         yield Finding(f"stream {stream} seq {seq}", "image changes belong to an event that is not there")
     for stream, count in reader.rows("SELECT stream, count(*) FROM event WHERE stream NOT IN (SELECT id FROM stream) GROUP BY stream"):
         yield Finding(f"stream {stream}", f"{count} events, but the stream has no row of its own")
 
 
-def _verified_events(reader: Reader, stream: StreamId, wanted: Wanted) -> Iterator[list[Finding]]:
-    image: dict[bytes, Entry] = {}
-    for stored in reader.events(stream):
-        where = f"stream {stream} seq {stored.seq}"
-        fold_into(image, stored.changes)
-        _want_blobs(stored, where, wanted)
-        root = claimed_root(stored.event)
-        found = _name_image(image) if root is not None else None
-        damage = (
-            []
-            if root == found
-            else [Finding(where, f"root {root} is claimed, but the image there has root {found}; the last good event is {stored.seq - 1}")]
-        )
-        yield damage
+def _gone_streams(since: Mark, streams: list[StreamRow]) -> Iterator[Finding]:
+    there = {row.id for row in streams}
+    for stream, head in since.heads.items():
+        if stream not in there:
+            what = f"the session is gone; its {head.position.seq} events were verified here before"
+            yield Finding(f"stream {stream}", what, "tail", stream, head.position.seq)
 
 
-def _name_image(image: Image) -> str:
+def _verify_stream(reader: Reader, row: StreamRow, walk: _Walk) -> None:
+    """One stream from where the mark left it, as far as it is sound."""
+    where = f"stream {row.id}"
+    known = walk.since.heads.get(row.id, Head(BEGINNING, ""))
+    position = known.position
+    if row.head_seq < position.seq:
+        gone = position.seq - row.head_seq
+        what = f"{gone} events are gone: the head is {row.head_seq}, and events up to {position.seq} were verified here before"
+        walk.findings.append(Finding(where, what, "tail", row.id, Seq(row.head_seq + 1)))
+        return
+    seen = _StreamWalk(reader, row, known)
+    with _collecting(walk.findings, where, row.id):
+        for stored in reader.events(row.id, position):
+            position = Position(stored.seq, stored.hash, stored.epoch)
+            walk.counted += 1
+            walk.findings.extend(seen.take(stored, walk.blobs))
+    walk.heads[row.id] = Head(position, seen.root())
+    with _collecting(walk.findings, where, row.id):
+        walk.findings.extend(check_contents(reader, row.id, known.position.seq, position.seq, walk.blobs))
+
+
+class _StreamWalk:
+    """The image along one stream, and what its events say of it."""
+
+    def __init__(self, reader: Reader, row: StreamRow, known: Head) -> None:
+        self._reader = reader
+        self._row = row
+        self._known = known
+        self._image: dict[bytes, Entry] | None = None
+        self._root: str | None = known.root
+
+    def take(self, stored: StoredEvent, blobs: BlobWalk) -> Iterator[Finding]:
+        """Fold one event; yields what is wrong with it."""
+        where = f"stream {self._row.id} seq {stored.seq}"
+        image = self._image
+        if image is None:
+            image = self._image = self._image_before()
+        if stored.changes or stored.seq == 1:
+            fold_into(image, stored.changes)
+            self._root = None
+        claimed = claimed_root(stored.event)
+        if claimed is not None and claimed != self.root():
+            what = f"root {claimed} is claimed, but the image there has root {self.root()}; the last good event is {stored.seq - 1}"
+            yield Finding(where, what, "image", self._row.id, stored.seq)
+        output = _output(stored, where)
+        if output is not None:
+            yield from check_output(self._reader, *output, self._row.id, stored.seq, blobs)
+        if isinstance(stored.event, events.SessionForked):
+            yield from check_fork(self._reader, self._row, stored.event)
+
+    def root(self) -> str:
+        """The root of the image after the newest event taken; named once for all events that change nothing."""
+        if self._root is None:
+            self._root = name_image(self._image or {})
+        return self._root
+
+    def _image_before(self) -> dict[bytes, Entry]:
+        """The image where the mark left the stream. Its changes are not hashed again; the root of their fold is compared."""
+        image: dict[bytes, Entry] = dict(self._reader.image(self._row.id, self._known.position.seq)) if self._known.position.seq else {}
+        if image and name_image(image) != self._known.root:
+            raise CorruptError(
+                f"{self._reader.name}: stream {self._row.id}: the image changes up to seq {self._known.position.seq} are not those that "
+                f"were verified here before; run `eventlog verify {self._reader.name}`"
+            )
+        return image
+
+
+def name_image(image: Image) -> str:
+    """The root of an image in hex, or why it has none."""
     try:
         check_image(image)
     except CorruptError as error:
@@ -104,16 +204,14 @@ def _name_image(image: Image) -> str:
     return root_hash(image).hex()
 
 
-def _want_blobs(stored: StoredEvent, where: str, wanted: Wanted) -> None:
-    for change in stored.changes:
-        if change.entry is not None and change.entry.content is not None:
-            wanted.setdefault((ContentId(change.entry.content), change.entry.size), where)
-    if isinstance(stored.event, events.CallSettled) and stored.event.output is not None:
-        output = stored.event.output
-        try:
-            wanted.setdefault((ContentId(bytes.fromhex(output.blob)), output.kept), where)
-        except ValueError as error:
-            raise CorruptError(f"{where}: output names no blob ({output.blob!r}); the last good event is {stored.seq - 1}") from error
+def _output(stored: StoredEvent, where: str) -> tuple[ContentId, int] | None:
+    if not isinstance(stored.event, events.CallSettled) or stored.event.output is None:
+        return None
+    output = stored.event.output
+    try:
+        return ContentId(bytes.fromhex(output.blob)), output.kept
+    except ValueError as error:
+        raise CorruptError(f"{where}: output names no blob ({output.blob!r}); the last good event is {stored.seq - 1}") from error
 
 
 def claimed_root(event: events.Event) -> str | None:
@@ -138,23 +236,3 @@ def claimed_root(event: events.Event) -> str | None:
             | events.Noted()
         ):
             return None
-
-
-def _check_blobs(reader: Reader, wanted: Wanted, sizes: dict[ContentId, int]) -> Iterator[Finding]:
-    """Every blob is whole, every content that an event needs is there; `sizes` is filled with what is sound."""
-    places = {content: where for (content, _), where in wanted.items()}
-    names = {ContentId(row[0]) for row in reader.rows("SELECT hash FROM blob") if isinstance(row[0], bytes)}
-    for name in sorted(names | set(places)):
-        try:
-            sizes[name] = sum(len(piece) for piece in reader.content(name))
-        except (CorruptError, CompactedError) as error:
-            if not _is_given_up(reader, name, is_named=name in places):
-                yield Finding(places.get(name, "a blob that no event needs"), str(error))
-    for (content, stated), where in wanted.items():
-        if sizes.get(content, stated) != stated:
-            yield Finding(where, f"blob {content.hex()} has {sizes[content]} bytes, {stated} are stated")
-
-
-def _is_given_up(reader: Reader, name: ContentId, *, is_named: bool) -> bool:
-    """Whether a blob is away on record; one that no event names may also have gone while we read (compaction beside us)."""
-    return not reader.has_blob(name) and (not is_named or reader.dropped_reason(name) is not None)

@@ -248,6 +248,32 @@ class Writer:
         self._commit("import", (prepared[0].id,))
         return appended
 
+    def adopt_stream(self, row: StreamRow, stored: Iterable[VerbatimEvent]) -> None:
+        """Insert an imported stream with its events as they are and no fork of it, in one commit. As `import_stream` otherwise."""
+        self._guard()
+        steps.reach("adopt.commit.before")
+        self._run("BEGIN IMMEDIATE")
+        try:
+            self._check_files()
+            self._insert_imported(row, stored)
+        except BaseException as error:
+            self._abandon(error)
+            raise
+        self._commit("adopt", ())
+
+    def record_dropped(self, dropped: Iterable[Dropped]) -> None:
+        """Put contents that the log does not have on record, in one commit. Raises as `append`."""
+        self._guard()
+        rows = [(item.content, item.size, item.reason, item.at_ms) for item in dropped]
+        self._run("BEGIN IMMEDIATE")
+        try:
+            self._check_files()
+            self._many("INSERT INTO dropped (hash, size, reason, at_ms) VALUES (?, ?, ?, ?) ON CONFLICT (hash) DO NOTHING", rows)
+        except BaseException as error:
+            self._abandon(error)
+            raise
+        self._commit("dropped", ())
+
     def move_away(self, stream: StreamId, digest: str, after: Seq, at_ms: int) -> Appended:
         """Append `session_moved` under the floor, while `after` is still the head; nothing is appended after it (L8).
 

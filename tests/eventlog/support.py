@@ -132,12 +132,11 @@ def make_golden(directory: Path) -> str:
     path = make_log(directory)
     writer = open_writer(path, first_id=2_000_000)
     fork, root = StreamId("fork"), root_hash(LATER).hex()
-    parent = writer.reader.stream(STREAM)
-    assert parent is not None
+    parent_hash = next(stored.hash for stored in writer.reader.events(STREAM) if stored.seq == 4)
     script = [{"tool": "bash", "run": "true"}]
     calls = [events.ForkedCall(1, 0, "bash", "finished", root)]
     forked = events.SessionForked(
-        20, "fork", "forked", writer.log_id, STREAM, 4, parent.head_hash.hex(), "transactional", "stop", script, calls, root, []
+        20, "fork", "forked", writer.log_id, STREAM, 4, parent_hash.hex(), "transactional", "stop", script, calls, root, []
     )
     writer.open_stream(fork, Record(forked, diff({}, LATER)), "fork", STREAM, Seq(4))
     writer.raise_floor(fork, Epoch(2), started("n2"))

@@ -112,10 +112,13 @@ def test_verify_says_sound_and_how_much_was_walked(log: str) -> None:
     done = run("verify", log)
     size = sum(map(len, (support.HELLO, support.BIG, support.OUTPUT, support.BIG)))
     assert (done.returncode, done.stderr) == (0, b"")
-    sound = "sound up to its head (a cut tail shows only against the ledger: `recovery plan`)"
+    sound = "sound up to its head (a cut tail shows only against an anchor, `--anchor FILE`, or the ledger, `recovery plan`)"
     assert lines(done.stdout) == [f"{log}: {sound}: 1 sessions, 9 events, 6 blobs, {size} bytes"]
     found = json.loads(run("verify", log, "--json").stdout)
-    assert found == {"log": log, "streams": 1, "events": 9, "blobs": 6, "blob_bytes": size, "findings": []}
+    assert found == {
+        "log": log, "streams": 1, "events": 9, "blobs": 6, "blob_bytes": size, "orphans": 0, "orphan_bytes": 0, "given_up": 0,
+        "findings": [], "since": None, "anchor": None,
+    }  # fmt: skip
 
 
 def test_invariant_I9_verify_names_each_piece_of_damage_and_exits_1(log: str) -> None:
@@ -130,7 +133,7 @@ def test_invariant_I9_verify_names_each_piece_of_damage_and_exits_1(log: str) ->
     assert shown[-1].startswith(f"{log}: damaged: ")
     found = run("verify", log, "--json")
     assert found.returncode == 1
-    assert [set(one) for one in json.loads(found.stdout)["findings"]] == [{"where", "what"}] * 2
+    assert [set(one) for one in json.loads(found.stdout)["findings"]] == [{"where", "what", "kind"}] * 2
 
 
 def test_invariant_I9_show_stops_at_damage_with_one_sentence(log: str) -> None:

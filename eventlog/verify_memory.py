@@ -1,0 +1,86 @@
+"""`log.sqlite.verified`: how far a log was verified, kept beside it for `eventlog verify --since`.
+
+One JSON object: `format` 1; `log`, the log id; `streams`, for each the `seq`, `hash` and `epoch` of the event up to which it was verified
+and the `root` of the image there; `blob`, the `row` and `hash` of the newest blob, or null. It is a memory, not an anchor: it lies where
+whoever changes the log can change it too.
+"""
+
+import os
+
+import msgspec
+
+from eventlog import durable
+from eventlog.reader import Position
+from eventlog.values import ContentId, Epoch, LogId, Seq, StreamId
+from eventlog.verify import Head, Mark
+from eventlog.verify_blobs import BlobMark
+
+SUFFIX = ".verified"
+_FORMAT = 1
+
+
+class _StoredHead(msgspec.Struct, frozen=True):
+    seq: int
+    hash: str
+    epoch: int
+    root: str
+
+
+class _StoredBlob(msgspec.Struct, frozen=True):
+    row: int
+    hash: str
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    format: int
+    log: str
+    streams: dict[str, _StoredHead]
+    blob: _StoredBlob | None
+
+
+def load_mark(path: str, log_id: LogId) -> tuple[Mark | None, str]:
+    """The mark that is remembered for the log at `path`, or None and why there is none to go by. Changes nothing."""
+    try:
+        with open(path + SUFFIX, "rb") as file:
+            stored = msgspec.json.decode(file.read(), type=_Stored)
+    except FileNotFoundError:
+        return None, "nothing was remembered of this log"
+    except (OSError, msgspec.MsgspecError) as error:
+        return None, f"what was remembered cannot be read ({error})"
+    if stored.format != _FORMAT:
+        return None, f"what was remembered has format {stored.format}, which is not known here"
+    if stored.log != log_id:
+        return None, f"what was remembered is of another log ({stored.log})"
+    try:
+        return _mark(stored), ""
+    except ValueError as error:
+        return None, f"what was remembered cannot be read ({error})"
+
+
+def remembered_log_id(path: str) -> LogId | None:
+    """The log id that is remembered for the log at `path`, for when the log itself cannot tell it any more."""
+    try:
+        with open(path + SUFFIX, "rb") as file:
+            return LogId(msgspec.json.decode(file.read(), type=_Stored).log)
+    except (OSError, msgspec.MsgspecError):
+        return None  # no memory, or none that can be read: the caller has other ways
+
+
+def _mark(stored: _Stored) -> Mark:
+    heads = {
+        StreamId(name): Head(Position(Seq(head.seq), bytes.fromhex(head.hash), Epoch(head.epoch)), head.root)
+        for name, head in stored.streams.items()
+        if head.seq > 0
+    }
+    blob = BlobMark(stored.blob.row, ContentId(bytes.fromhex(stored.blob.hash))) if stored.blob is not None else None
+    return Mark(heads, blob)
+
+
+def save_mark(path: str, log_id: LogId, mark: Mark) -> None:
+    """Remember `mark` for the log at `path`, durably, all or nothing. Raises OSError."""
+    streams = {
+        name: _StoredHead(head.position.seq, head.position.hash.hex(), head.position.epoch, head.root) for name, head in mark.heads.items()
+    }
+    blob = _StoredBlob(mark.blob.row, mark.blob.content.hex()) if mark.blob is not None else None
+    data = msgspec.json.encode(_Stored(_FORMAT, log_id, dict(sorted(streams.items())), blob))
+    durable.publish(os.fspath(path + SUFFIX), msgspec.json.format(data, indent=1) + b"\n", "verified")

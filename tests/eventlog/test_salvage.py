@@ -1,0 +1,251 @@
+"""Salvage: the longest true prefix of each stream in a new log, what is lost by name, the damaged one as it was."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from eventlog import codec
+from eventlog.connection import PAGE_BYTES
+from eventlog.errors import CorruptError, LogMissingError, MisuseError
+from eventlog.image import Entry, diff
+from eventlog.ports import CountingIds, FakeClock
+from eventlog.reader import Reader
+from eventlog.salvage import Salvaged, salvage
+from eventlog.salvage_reading import open_sources
+from eventlog.values import ContentId, Epoch, LogId, Seq, StreamId
+from eventlog.verify import verify
+from tests.eventlog import support
+from tests.eventlog.support import STREAM, tamper
+from tests.eventlog.test_damage import run
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    return support.make_log(tmp_path)
+
+
+def repair(log: str, tmp_path: Path) -> Salvaged:
+    """Salvage, with everything that must hold of any salvage checked."""
+    before = {suffix: Path(log + suffix).read_bytes() for suffix in ("", "-wal") if os.path.exists(log + suffix)}
+    directory = tmp_path / "salvaged"
+    directory.mkdir(exist_ok=True)
+    around = sorted(os.listdir(os.path.dirname(log)))
+    target = str(directory / "log.sqlite")
+    made = salvage(log, target, CountingIds(500), FakeClock())
+    assert {suffix: Path(log + suffix).read_bytes() for suffix in before} == before
+    assert sorted(os.listdir(os.path.dirname(log))) == around
+    assert os.listdir(directory) == ["log.sqlite"]
+    reader = Reader.open(target)
+    assert verify(reader).findings == ()
+    assert reader.rows("SELECT value FROM meta WHERE key = 'salvaged_from'") == [(made.origin,)]
+    assert reader.log_id == made.log_id != made.origin
+    reader.close()
+    return made
+
+
+def test_an_intact_log_is_salvaged_whole_and_a_session_goes_on_from_its_head(log: str, tmp_path: Path) -> None:
+    made = repair(log, tmp_path)
+    assert made.is_whole and made.lost == ()
+    (stream,) = made.streams
+    assert (stream.stream, stream.kept, stream.lost_to, stream.session, stream.forked_at) == (STREAM, 9, 9, STREAM, 9)
+    old, new = Reader.open(log), Reader.open(made.path)
+    row = new.stream(StreamId(stream.prefix))
+    assert row is not None and row.origin is not None and (row.origin.log_id, row.origin.stream) == (old.log_id, STREAM)
+    assert list(new.events(row.id)) == list(old.events(STREAM))
+    columns = "seq, id, epoch, kind, version, CAST(payload AS BLOB), prev_hash, hash"
+    sql = f"SELECT {columns} FROM event WHERE stream = ? ORDER BY seq"
+    assert new.rows(sql, (row.id,)) == old.rows(sql, (STREAM,))
+    (forked,) = new.events(STREAM)
+    assert forked.event.kind == "session_forked" and getattr(forked.event, "reason", "") == "salvaged"
+    assert new.image(STREAM, Seq(1)) == old.image(STREAM, Seq(9)) == support.LATER
+    assert b"".join(new.content(codec.content_id(support.BIG))) == support.BIG
+    old.close()
+    new.close()
+    writer = support.open_writer(made.path, first_id=80_000_000)
+    writer.raise_floor(STREAM, Epoch(1), support.started())
+    with pytest.raises(MisuseError, match="read-only"):
+        writer.append(row.id, row.floor, [support.note("late")], (), "note")
+    writer.close()
+
+
+BROKEN = {
+    "a payload": ("UPDATE event SET payload = '{}' WHERE seq = 6", 5),
+    "an event gone": ("DELETE FROM event WHERE seq = 5", 4),
+    "the first event": ("UPDATE event SET epoch = 7 WHERE seq = 1", 0),
+    "an image change": ("UPDATE image_change SET mode = 0 WHERE seq = 4 AND op = 'put'", 3),
+    "the floor only": ("UPDATE stream SET floor = 3", 9),
+    "the head only": ("UPDATE stream SET head_seq = 2", 9),
+    "the stream row": ("DELETE FROM stream", 9),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_the_longest_valid_prefix_is_kept_and_the_rest_is_listed(log: str, tmp_path: Path, name: str) -> None:
+    statement, kept = BROKEN[name]
+    tamper(log, "PRAGMA foreign_keys = 0", statement)
+    if not kept:
+        with pytest.raises(CorruptError, match="no event can be proved any more"):
+            repair(log, tmp_path)
+        assert os.listdir(tmp_path / "salvaged") == []
+        return
+    (stream,) = repair(log, tmp_path).streams
+    assert (stream.kept, stream.lost_to) == (kept, 9)
+    assert stream.forked_at == {3: 2}.get(kept, kept)  # call 1 is open at 3, and nothing can be forked inside a call
+    assert bool(stream.why) == (kept < 9)
+
+
+def test_a_lost_content_is_listed_by_its_paths_and_the_session_goes_on_before_it(tmp_path: Path) -> None:
+    log = support.create(tmp_path)
+    writer = support.open_writer(log)
+    writer.raise_floor(STREAM, Epoch(1), support.started())
+    new = codec.encode_blob(b"written by call 1")
+    entry = Entry("f", 0o644, new.content, new.size, mtime_ns=8)
+    after = {**support.IMAGE, b"new\n": entry}
+    record = support.settled(1, after, diff(support.IMAGE, after))
+    writer.append(STREAM, Epoch(1), [support.attempt(1), record], [new, *support.blobs()], "outcome")
+    support.add(writer, 1, "later")
+    writer.close()
+    tamper(log, f"UPDATE blob SET bytes = zeroblob(17) WHERE hash = x'{new.content.hex()}'")
+    made = repair(log, tmp_path)
+    assert [(one.stream, one.seq, one.path, one.content, one.size) for one in made.lost] == [(STREAM, 4, b"new\n", new.content, 17)]
+    assert (made.streams[0].kept, made.streams[0].forked_at, made.is_whole) == (5, 2, False)
+    reader = Reader.open(made.path)
+    assert reader.dropped_reason(new.content) == "lost"
+    assert verify(reader).given_up == 1
+    reader.close()
+    code, out, _ = run("doctor", log, "--repair", str(tmp_path / "again.sqlite"))
+    assert code == 1 and f"LOST content: new\\x0a (17 bytes) at {STREAM} seq 4" in out
+    assert run("doctor", made.path)[0] == 0
+
+
+def test_a_lost_output_is_listed_and_leaves_the_images_whole(log: str, tmp_path: Path) -> None:
+    name = codec.content_id(support.OUTPUT)
+    tamper(log, f"DELETE FROM blob WHERE hash = x'{name.hex()}'")
+    made = repair(log, tmp_path)
+    assert [(one.seq, one.path, one.content) for one in made.lost] == [(4, None, name)]
+    assert made.streams[0].forked_at == 9
+
+
+def test_a_lost_chunk_loses_its_content_and_no_other(log: str, tmp_path: Path) -> None:
+    chunk = next(blob for blob in support.blobs() if blob.codec != "chunks" and blob.size > 100_000)
+    tamper(log, f"DELETE FROM blob WHERE hash = x'{chunk.content.hex()}'")
+    made = repair(log, tmp_path)
+    assert {one.content for one in made.lost} == {codec.content_id(support.BIG)}
+    reader = Reader.open(made.path)
+    assert b"".join(reader.content(codec.content_id(support.HELLO))) == support.HELLO
+    reader.close()
+
+
+def test_forks_and_what_was_moved_away_are_salvaged_as_they_were(tmp_path: Path) -> None:
+    path = support.make_golden(tmp_path)
+    made = repair(path, tmp_path)
+    fork, nightly = made.streams
+    assert (nightly.session, nightly.forked_at, fork.session) == (STREAM, 9, "")
+    assert fork.kept == fork.lost_to == 16 and "moved away" in fork.note
+    again = repair_again(made.path, tmp_path)
+    assert again.is_whole and len(again.streams) == 3
+    assert [one.note for one in again.streams if one.stream.startswith("fork@")] == [
+        "it was imported into the damaged log, and is read-only as it was there"
+    ]
+
+
+def repair_again(path: str, tmp_path: Path) -> Salvaged:
+    """Salvage a salvaged log: its imported streams keep their origin's names."""
+    made = salvage(path, str(tmp_path / "twice.sqlite"), CountingIds(900), FakeClock())
+    reader = Reader.open(made.path)
+    assert verify(reader).findings == ()
+    reader.close()
+    return made
+
+
+def test_a_log_of_format_1_is_salvaged(tmp_path: Path) -> None:
+    path = str(tmp_path / "log.sqlite")
+    shutil.copyfile(Path(__file__).with_name("golden") / "format-1.sqlite", path)
+    made = repair(path, tmp_path)
+    assert made.is_whole and made.streams[0].kept > 0
+
+
+def zero_pages(path: str, *pages: int) -> None:
+    support.checkpoint(path)
+    with open(path, "r+b") as file:
+        for page in pages:
+            file.seek((page - 1) * PAGE_BYTES)
+            file.write(bytes(PAGE_BYTES))
+
+
+def root_page(path: str, name: str) -> int:
+    reader = Reader.open(path)
+    try:
+        return int(str(reader.rows("SELECT rootpage FROM sqlite_schema WHERE name = ?", (name,))[0][0]))
+    finally:
+        reader.close()
+
+
+INDICES = ["sqlite_autoindex_event_1", "sqlite_autoindex_event_2", "sqlite_autoindex_image_change_1", "sqlite_autoindex_blob_1"]
+
+
+@pytest.mark.parametrize("name", [*INDICES, "sqlite_autoindex_meta_1", "stream"])
+def test_a_damaged_index_or_a_gone_stream_table_loses_nothing(log: str, tmp_path: Path, name: str) -> None:
+    zero_pages(log, root_page(log, name))
+    made = repair(log, tmp_path)
+    assert made.is_whole and made.streams[0].kept == 9 and made.streams[0].forked_at == 9
+
+
+def test_a_gone_first_page_loses_nothing(log: str, tmp_path: Path) -> None:
+    zero_pages(log, 1)
+    assert run("show", log)[0] == 1
+    assert repair(log, tmp_path).is_whole
+
+
+def test_a_gone_log_id_is_taken_from_an_anchor_or_from_what_verify_remembers(log: str, tmp_path: Path) -> None:
+    anchor = str(tmp_path / "anchor")
+    assert run("verify", "--since", log, "--anchor", anchor)[0] == 0
+    remembered = Path(log + ".verified").read_bytes()
+    zero_pages(log, root_page(log, "meta"))
+    os.unlink(log + ".verified")
+    new = str(tmp_path / "new.sqlite")
+    code, out, err = run("doctor", log, "--repair", new)
+    assert (code, out) == (1, "") and "not even its log id" in err and not os.path.exists(new)
+    assert run("doctor", log, "--repair", new, "--anchor", anchor)[0] == 0
+    Path(log + ".verified").write_bytes(remembered)
+    code, out, _ = run("doctor", log, "--repair", str(tmp_path / "newer.sqlite"), "--json")
+    assert code == 0 and json.loads(out)["salvaged_from"] == json.loads(remembered)["log"]
+
+
+def test_no_wrong_id_makes_anything_true(log: str, tmp_path: Path) -> None:
+    zero_pages(log, root_page(log, "meta"))
+    with pytest.raises(CorruptError, match="no event can be proved"):
+        salvage(log, str(tmp_path / "new.sqlite"), CountingIds(500), FakeClock(), LogId("ab" * 16))
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", ".verified"])
+def test_a_new_file_that_is_there_or_belongs_to_the_log_is_refused(log: str, tmp_path: Path, suffix: str) -> None:
+    before = Path(log).read_bytes()
+    with pytest.raises(MisuseError, match="a file of the damaged log"):
+        salvage(log, log + suffix, CountingIds(500), FakeClock())
+    (tmp_path / "there").write_text("mine")
+    code, _, err = run("doctor", log, "--repair", str(tmp_path / "there"))
+    assert code == 2 and "there is something already" in err and (tmp_path / "there").read_text() == "mine"
+    assert Path(log).read_bytes() == before
+
+
+def test_a_missing_log_is_not_salvaged(tmp_path: Path) -> None:
+    with pytest.raises(LogMissingError):
+        salvage(str(tmp_path / "log.sqlite"), str(tmp_path / "new.sqlite"), CountingIds(500), FakeClock())
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_content_is_proved_before_any_of_it_is_handed_out(log: str, tmp_path: Path) -> None:
+    name = codec.content_id(support.BIG)
+    swapped = "CAST(substr(bytes, 33, 32) || substr(bytes, 1, 32) || substr(bytes, 65) AS BLOB)"
+    tamper(log, f"UPDATE blob SET bytes = {swapped} WHERE hash = x'{name.hex()}'")
+    support.checkpoint(log)
+    sources = open_sources(log, str(tmp_path), None)
+    try:
+        with pytest.raises(CorruptError, match="do not make up its content"):
+            next(sources.content(ContentId(name)))
+    finally:
+        sources.close()
