@@ -86,11 +86,11 @@ class _Prepared:
     is_repeatable: bool
 
 
-class _AlreadyAdmittedError(Exception):
+class _AlreadyAdmittedError(MisuseError):
     """An input stands already; raised inside the transaction, which then writes nothing."""
 
-    def __init__(self, appended: Appended, payload_input: object) -> None:
-        super().__init__(appended)
+    def __init__(self, message: str, appended: Appended, payload_input: object) -> None:
+        super().__init__(message)
         self.appended = appended
         self.payload_input = payload_input
 
@@ -299,14 +299,8 @@ class Writer:
 
     def _find_recorded(self, stream: StreamId, prepared: list[_Prepared]) -> list[Appended]:
         """What stands in the log of an append that was sent before; empty when nothing of it does. All of it stands, or nothing (L7)."""
-        if not prepared:
-            return []
-        if prepared[0].kind == events.InputAdmitted.kind:
-            self._find_admitted(stream, prepared[0].payload)
-        if not prepared[0].is_repeatable:
-            return []
         found = []
-        for item in prepared:
+        for item in prepared if prepared and prepared[0].is_repeatable else ():
             rows = self.reader.rows("SELECT stream, seq, hash, kind, CAST(payload AS BLOB) FROM event WHERE id = ?", (item.id,))
             if not rows:
                 break
@@ -316,6 +310,9 @@ class Writer:
             found.append(Appended(Seq(seq), item.id, digest))
         if found and len(found) != len(prepared):
             raise MisuseError(f"{self.name}: only a part of this append is in the log; send it again as it was first sent")
+        for item in prepared if not found else ():
+            if item.kind == events.InputAdmitted.kind:
+                self._find_admitted(stream, item.payload)
         return found
 
     def _find_admitted(self, stream: StreamId, payload: bytes) -> None:
@@ -336,7 +333,8 @@ class Writer:
             raise CorruptError(f"{self.name}: stream {stream}: an admitted input has a column of the wrong type")
         before = events.decode(events.InputAdmitted.kind, version, stored, f"{self.name}: stream {stream} seq {seq}")
         given = before.input if isinstance(before, events.InputAdmitted) else None
-        raise _AlreadyAdmittedError(Appended(Seq(seq), event_id, digest), given)
+        message = f"{self.name}: session {stream}: request {show_text(admitted.request_id)} was admitted already, at seq {seq}"
+        raise _AlreadyAdmittedError(message, Appended(Seq(seq), event_id, digest), given)
 
     def _insert_blobs(self, blobs: tuple[codec.Blob, ...]) -> None:
         rows = [(blob.content, blob.codec, blob.size, blob.data) for blob in blobs]
