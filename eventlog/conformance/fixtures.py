@@ -8,23 +8,19 @@ from pathlib import Path
 import pytest
 
 from eventlog.conformance.factory import DEFAULT, find_factory
-from eventlog.errors import MisuseError
 from eventlog.store import CAPABILITIES, Capability, Store, StoreFactory
 
 
 @pytest.fixture
 def store_name(request: pytest.FixtureRequest) -> str:
     """`module:factory` of the store under test."""
-    return str(request.config.getoption("--eventlog-store", default="")) or DEFAULT
+    return chosen_store(request.config)
 
 
 @pytest.fixture
 def make_store(store_name: str) -> StoreFactory:
     """The factory of the store under test."""
-    try:
-        return find_factory(store_name)
-    except MisuseError as error:
-        raise pytest.UsageError(str(error)) from error
+    return find_factory(store_name)
 
 
 @pytest.fixture
@@ -46,3 +42,8 @@ def require(store: Store, *capabilities: Capability) -> None:
     for capability in capabilities:
         if capability not in store.capabilities:
             pytest.skip(f"the store does not declare {capability!r}: {CAPABILITIES[capability]}")
+
+
+def chosen_store(config: pytest.Config) -> str:
+    """`module:factory` as `--eventlog-store` has it, or the default."""
+    return str(config.getoption("--eventlog-store", default="")) or DEFAULT
