@@ -6,6 +6,7 @@ dropped: what was committed stays in the store object. A commit here is one assi
 ever uncertain; and no files are there to be exchanged.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -239,14 +240,14 @@ class _Writer:
     def append(
         self, stream: StreamId, epoch: Epoch, records: Sequence[Record], blobs: Iterable[codec.Blob], purpose: str
     ) -> list[Appended]:
-        prepared = [self._prepare(record) for record in records]
+        prepared = self._prepare_all(records)
         return self._transact(stream, prepared, tuple(blobs), purpose, lambda found: _check_floor(found, epoch))
 
     def append_unfenced(self, stream: StreamId, records: Sequence[Record], purpose: str) -> list[Appended]:
         for record in records:
             if record.event.kind not in events.UNFENCED_KINDS:
                 raise MisuseError(f"memory: {record.event.kind} is written by a session's driver only, under its epoch")
-        return self._transact(stream, [self._prepare(record) for record in records], (), purpose, lambda found: found.floor)
+        return self._transact(stream, self._prepare_all(records), (), purpose, lambda found: found.floor)
 
     def admit(self, stream: StreamId, request_id: str, given: dict[str, Any], at_ms: int) -> Admitted:
         log = self._opened()
@@ -297,6 +298,12 @@ class _Writer:
         if self._log is None:
             raise InternalError("memory: this handle is closed")
         return self._log
+
+    def _prepare_all(self, records: Sequence[Record]) -> list[_Prepared]:
+        given = [record.id for record in records if record.id is not None]
+        if given and (len(set(given)) != len(records) or any(len(one) != 16 for one in given)):
+            raise MisuseError("memory: the records of one append have an id of 16 bytes each, all different, or none has one")
+        return [self._prepare(record) for record in records]
 
     def _prepare(self, record: Record) -> _Prepared:
         self._opened()
@@ -375,7 +382,7 @@ def _find_recorded(log: _Log, found: _Stream, prepared: list[_Prepared]) -> list
             break
         stream, seq = place
         row = log.streams[stream].rows[seq - 1]
-        if (stream, row.kind, row.payload) != (found.id, item.kind, item.payload):
+        if (stream, row.kind, row.payload, row.changes) != (found.id, item.kind, item.payload, item.changes):
             raise MisuseError(f"memory: event id {item.id.hex()} stands for another event; an id belongs to one event for ever")
         recorded.append(Appended(seq, row.id, row.hash))
     if recorded and len(recorded) != len(prepared):
@@ -401,7 +408,7 @@ def _chain(log: _Log, found: _Stream, epoch: Epoch, prepared: list[_Prepared]) -
             requests.add(item.request_id)
         changed = changes_digest(item.changes) if item.changes else NO_CHANGES
         digest = codec.hash_event(found.domain, seq, item.id, epoch, item.kind.encode(), item.version, item.payload, changed, previous)
-        rows.append(_Row(item.id, epoch, item.kind, item.version, item.payload, tuple(item.changes), digest))
+        rows.append(_Row(item.id, epoch, item.kind, item.version, item.payload, item.changes, digest))
         previous, floor = digest, epoch
     return rows
 
@@ -445,6 +452,6 @@ def _redact_event(event: events.Event, redact: Redact) -> events.Event:
     return redacted
 
 
-def _admitted_input(payload: bytes) -> object:
-    event = events.decode(events.InputAdmitted.kind, events.InputAdmitted.version, payload, "memory")
-    return event.input if isinstance(event, events.InputAdmitted) else None
+def _admitted_input(payload: bytes) -> str:
+    """One text for one JSON value, whatever the order of its keys; 1, 1.0 and true are three values."""
+    return json.dumps(json.loads(payload)["input"], sort_keys=True)

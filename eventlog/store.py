@@ -5,8 +5,8 @@ The epoch is compared with the floor in the very transaction that writes (I5). A
 of the call. Stored are the bytes that `events.encode` makes, and the hashes of eventlog/README over them: two stores that are given
 the same ids and records hold the same bytes. Every value is verified before it is returned (I9).
 
-A handle is used in the process and by the thread that opened it. After `close`, and in a forked process, each of its methods but
-`close` raises InternalError and does nothing.
+A handle is used in the process and by the thread that opened it. After `close` each of its other methods raises InternalError and does
+nothing; so they do in a forked process, where a store may be used by several.
 
 `eventlog.conformance` is the suite that a store must pass; the SQLite store and the store in memory pass it.
 """
@@ -112,7 +112,8 @@ class WritingHandle(Protocol):
     ) -> list[Appended]:
         """Append records and insert blobs in one commit, under `epoch`, which must be the floor (I2, I5).
 
-        Records whose ids the log has are not written again; where they stand is the answer. Raises StaleEpochError below the floor;
+        Records whose ids the log has are not written again; where they stand is the answer. All records of one append have an id, or
+        none has. Every content that the events name is in the log already or among `blobs`. Raises StaleEpochError below the floor;
         InternalError above it and for a record that may not stand there; MisuseError for a stream that is not there or was imported, for
         an id that stands for another event, and for a request that was admitted already; MovedError behind session_moved; CorruptError,
         BusyError, FullError, ReplacedError. After each of these nothing was written. UncertainCommitError: everything or nothing was,

@@ -28,6 +28,7 @@ def count_events(path: str) -> int:
 def refuse(path: str, statement: str) -> str:
     """What the log's triggers say to a statement; "" when they let it pass."""
     connection = apsw.Connection(path)
+    connection.pragma("recursive_triggers", True)
     try:
         connection.execute(statement).fetchall()
     except apsw.ConstraintError as error:

@@ -8,9 +8,11 @@ import sys
 import apsw
 
 from eventlog import durable
+from eventlog.conformance.processes import limit_life
 
 
 def main(log: str, other: str) -> None:
+    limit_life()
     connection = apsw.Connection(log)
     connection.execute("BEGIN IMMEDIATE").fetchall()
     print("locked", flush=True)

@@ -1,12 +1,13 @@
 """Other processes for the suite: modules of it, started with the import path of this one; and forks."""
 
 import os
+import signal
 import subprocess
 import sys
 import traceback
 from collections.abc import Callable
 
-WAIT_SECS = 60.0
+LIFE_SECS = 120
 """Far above what any of them takes: only one that hangs meets it."""
 
 
@@ -33,7 +34,7 @@ def tell(process: subprocess.Popen[str]) -> None:
 
 def end(process: subprocess.Popen[str]) -> list[str]:
     """Wait for the end of a process; the lines that it still said. Fails unless it ended well."""
-    said, _ = process.communicate(timeout=WAIT_SECS)
+    said = _hear_rest(process)
     assert process.returncode == 0, f"{process.args!r} ended with {process.returncode}"
     return said.splitlines()
 
@@ -41,9 +42,23 @@ def end(process: subprocess.Popen[str]) -> list[str]:
 def kill(process: subprocess.Popen[str]) -> list[str]:
     """SIGKILL; the whole lines that it still said before."""
     process.kill()
-    said, _ = process.communicate(timeout=WAIT_SECS)
-    assert process.returncode == -9, f"{process.args!r} ended with {process.returncode}, not by SIGKILL"
+    said = _hear_rest(process)
+    assert process.returncode == -signal.SIGKILL, f"{process.args!r} ended with {process.returncode}, not by SIGKILL"
     return said[: said.rfind("\n") + 1].splitlines()
+
+
+def _hear_rest(process: subprocess.Popen[str]) -> str:
+    """All that was not heard yet. Not `communicate`, which would miss the lines that were read ahead."""
+    assert process.stdin is not None and process.stdout is not None
+    with process.stdin, process.stdout:
+        said = process.stdout.read()
+    process.wait()
+    return said
+
+
+def limit_life() -> None:
+    """Called by each process that is started here: one that hangs ends by itself, and whoever listens to it goes on."""
+    signal.alarm(LIFE_SECS)
 
 
 def run_forked(work: Callable[[], None]) -> int:

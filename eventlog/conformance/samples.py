@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from eventlog import events
-from eventlog.codec import Blob, content_id
+from eventlog.codec import Blob, content_id, encode_blob
 from eventlog.image import Change, Entry, diff, root_hash
 from eventlog.ports import Ids, RandomIds
 from eventlog.reader import StoredEvent
@@ -31,6 +31,8 @@ SECOND: Mapping[bytes, Entry] = {
     b"p": Entry("p", 0o600, mtime_ns=77),
     b"z": Entry("d", 0o700, mtime_ns=8),
 }
+BLOBS = (encode_blob(HELLO), encode_blob(b""))
+"""Every content that the images name."""
 
 
 def opened(name: str = "nightly", image: Mapping[bytes, Entry] = FIRST) -> Record:
@@ -66,8 +68,8 @@ def attempt(given: dict[str, object]) -> Record:
     return Record(events.AttemptStarted(5, 1, 1, 0, "bash", given, "never", "log/nightly/1/1/1", "d" * 64, redacted=False))
 
 
-def begin(store: Store, image: Mapping[bytes, Entry] = FIRST, blobs: tuple[Blob, ...] = (), ids: Ids | None = None) -> None:
-    """Make the log, with its first event only."""
+def begin(store: Store, image: Mapping[bytes, Entry] = FIRST, blobs: tuple[Blob, ...] = BLOBS, ids: Ids | None = None) -> None:
+    """Make the log, with its first event only; its image may become any of this module."""
     store.create(STREAM, opened(image=image), blobs, ids or RandomIds())
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 
 from eventlog import events, sqlite_store
-from eventlog.codec import encode_blob
 from eventlog.conformance.formula import check_chain
 from eventlog.conformance.samples import (
+    BLOBS,
     FIRST,
     HELLO,
     OTHER,
@@ -33,7 +33,7 @@ from eventlog.writer import Record
 def write_history(store: Store) -> dict[str, list[StoredEvent]]:
     """Something of everything, under ids 1, 2, 3 ...; all events by stream."""
     ids = CountingIds()
-    begin(store, blobs=(encode_blob(HELLO),), ids=ids)
+    begin(store, ids=ids)
     handle = store.open_writing(ids)
     handle.raise_floor(STREAM, Epoch(3), started())
     handle.append(STREAM, Epoch(3), [attempt({"run": "caf\u00e9 \u202e \x1b[0m", "nested": [1, None, True]})], (), "intent")
@@ -62,15 +62,13 @@ def test_rule_I9_equal_ids_and_records_make_equal_events_and_hashes_in_every_sto
 def test_rule_I9_what_an_event_says_comes_back_as_it_was_given(store: Store) -> None:
     begin(store)
     handle = drive(store)
+    ended, output = events.Exit("exited", code=0), events.Output(len(HELLO), len(HELLO), False, BLOBS[0].content.hex())
     given: list[events.Event] = [
-        events.CallSettled(
-            1, 1, 1, "finished", "finished", "", events.Exit("exited", code=0), events.Output(9, 9, False, "0" * 64), "0" * 64,
-            [events.Untracked({"b64": "/w=="}, "socket")],
-        ),
+        events.CallSettled(1, 1, 1, "finished", "finished", "", ended, output, "0" * 64, [events.Untracked({"b64": "/w=="}, "socket")]),
         events.RecoveryDecided(2, "adopt", None, None, False, None, None, "transactional", {"a": {"b": [1.5, "x"]}}),
         events.Quarantined(3, 5, "directory", ["a", {"b64": "/w=="}]),
         events.Noted(4, "\u0000 caf\u00e9 \u202e \U0001f600 \x1b \" \\ \u2028"),
-    ]  # fmt: skip
+    ]
     handle.append(STREAM, Epoch(1), [Record(event) for event in given], (), "note")
     assert [one.event for one in read(handle.reader)[2:]] == given
 

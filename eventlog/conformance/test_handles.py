@@ -7,7 +7,7 @@ import pytest
 from eventlog.codec import encode_blob
 from eventlog.conformance.fixtures import require
 from eventlog.conformance.processes import run_forked
-from eventlog.conformance.samples import STREAM, add, begin, drive, forked, head, note, opened, read, read_texts, started
+from eventlog.conformance.samples import BLOBS, STREAM, add, begin, drive, forked, head, note, opened, read, read_texts, started
 from eventlog.errors import InternalError, LogMissingError
 from eventlog.ports import RandomIds
 from eventlog.store import ReadingHandle, Store, WritingHandle
@@ -29,14 +29,14 @@ def test_rule_L9_a_log_is_not_made_over_one_that_is_there(store: Store) -> None:
     add(drive(store), 1, "kept")
     before = store.open_reading()
     with pytest.raises(FileExistsError):
-        store.create(STREAM, opened("another"), (), RandomIds())
+        store.create(STREAM, opened("another"), BLOBS, RandomIds())
     reader = store.open_reading()
     assert (reader.log_id, read(reader)) == (before.log_id, read(before))
 
 
 def test_a_new_log_has_its_first_event_and_its_blobs_at_once(store: Store) -> None:
     blob = encode_blob(b"first")
-    begin(store, blobs=(blob,))
+    begin(store, blobs=(*BLOBS, blob))
     reader = store.open_reading()
     assert [one.event for one in read(reader)] == [opened().event]
     assert reader.has_blob(blob.content)

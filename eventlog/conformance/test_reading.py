@@ -114,7 +114,7 @@ def test_rule_I9_a_content_comes_back_whole_by_its_name(store: Store, size: int,
 
 def test_contents_are_addressed_by_what_they_are_and_the_first_blob_stays(store: Store) -> None:
     blob = encode_blob(HELLO)
-    begin(store, blobs=(blob,))
+    begin(store)
     handle = drive(store)
     assert blob.codec == "zstd" and handle.reader.has_blob(blob.content)
     spoiled = Blob(blob.content, "raw", len(HELLO), HELLO[::-1])
@@ -124,7 +124,7 @@ def test_contents_are_addressed_by_what_they_are_and_the_first_blob_stays(store:
 
 
 def test_rule_I9_a_content_that_does_not_hash_to_its_name_or_is_missing_is_refused(store: Store) -> None:
-    begin(store)
+    begin(store, EMPTY, blobs=())
     handle = drive(store)
     name = content_id(HELLO)
     assert not handle.reader.has_blob(name)

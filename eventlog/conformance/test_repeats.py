@@ -80,9 +80,9 @@ def test_rule_L2_an_admitted_request_is_not_appended_a_second_time_by_another_wa
     handle = drive(store)
     handle.admit(STREAM, "r", {}, 1)
     again = Record(events.InputAdmitted(1, "r", {}))
-    with pytest.raises(MisuseError, match="admitted already"):
+    with pytest.raises(MisuseError, match="admitted"):
         handle.append_unfenced(STREAM, [again], "note")
-    with pytest.raises(MisuseError, match="admitted already"):
+    with pytest.raises(MisuseError, match="admitted"):
         handle.append(STREAM, Epoch(1), [note("with it"), again], (), "note")
     assert head(handle.reader) == (3, 1)
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from eventlog.conformance.factory import find_factory
+from eventlog.conformance.processes import limit_life
 from eventlog.conformance.samples import STREAM, note
 from eventlog.errors import BusyError
 from eventlog.ports import RandomIds
@@ -16,6 +17,7 @@ from eventlog.writer import Appended
 
 
 def main(name: str, directory: str, who: str, count: int) -> None:
+    limit_life()
     handle = find_factory(name)(Path(directory)).open_writing(RandomIds())
     print("ready", flush=True)
     sys.stdin.readline()

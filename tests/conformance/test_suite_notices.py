@@ -60,7 +60,7 @@ WRONG: dict[str, tuple[str, str, Test]] = {
         test_repeats.test_rule_L7_records_with_ids_are_written_once_and_answered_with_where_they_stand,
     ),
     "an id is used for two events": (
-        "if (stream, row.kind, row.payload) != (found.id, item.kind, item.payload):",
+        "if (stream, row.kind, row.payload, row.changes) != (found.id, item.kind, item.payload, item.changes):",
         "if stream != found.id:",
         test_repeats.test_rule_L7_an_id_belongs_to_one_event_for_ever,
     ),
