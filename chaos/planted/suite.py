@@ -64,17 +64,19 @@ def find_trouble(name: str, ran: SuiteRan) -> str:
     return f"the sound copy does not pass: {worst[0].name} {worst[0].end}: {worst[0].message}" if worst else ""
 
 
-def run_test(name: str, directory: Path) -> SuiteRan:
-    """Run the suite's test `name` (all its parameter sets) on `directory`/copy, for the SQLite store."""
+def run_test(name: str, directory: Path, seconds: float = SUITE_SECS) -> SuiteRan:
+    """Run the suite's test `name` (all its parameter sets) on `directory`/copy, for the SQLite store, for at most `seconds`."""
     report, settings = directory / "junit.xml", directory / "pytest.ini"
     settings.write_text("[pytest]\n", "utf-8")  # no settings of anybody else
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYTEST"))}
     environment |= {"PYTHONPATH": str(directory / "copy"), "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    began = time.monotonic()
-    done = subprocess.run(
-        suite_command(name, settings, report, directory / "tests"),
-        cwd=directory, env=environment, capture_output=True, text=True, errors="replace", timeout=SUITE_SECS, check=False,
-    )  # fmt: skip
+    command, began = suite_command(name, settings, report, directory / "tests"), time.monotonic()
+    try:
+        done = subprocess.run(
+            command, cwd=directory, env=environment, capture_output=True, text=True, errors="replace", timeout=seconds, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return SuiteRan((), seconds, f"pytest did not end within {seconds:g} s")
     lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
     words = f"pytest ended with {done.returncode}: {lines[-1][:400] if lines else 'it said nothing'}"
     return SuiteRan(read_report(report, name), time.monotonic() - began, words)

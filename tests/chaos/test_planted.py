@@ -19,7 +19,7 @@ from chaos.planted.bug import BUGS, PACKAGES, Bug, Replace, campaign_options, lo
 from chaos.planted.command import describe, exit_code_of
 from chaos.planted.hunt import Caught, Missed, Ran, Unproved, hunt, judge, judge_tested, plant_bug
 from chaos.planted.plant import INSTALLED, apply_changes, copy_packages
-from chaos.planted.suite import CaseRan, End, SuiteRan, describe_missing, find_trouble
+from chaos.planted.suite import CaseRan, End, SuiteRan, describe_missing, find_trouble, run_test
 from chaos.results import Action, OracleVerdict, Trial, TrialResult, Verdict
 from chaos.scenario import load_scenario
 from chaos.step import parse_short_step
@@ -292,6 +292,13 @@ def test_a_copy_whose_code_cannot_be_imported_concludes_nothing(tmp_path: Path) 
     plant_bug(bug, tmp_path)
     (tmp_path / "copy" / "eventlog" / "writer.py").write_text("import no_such_module\n")
     assert isinstance(hunt(bug, tmp_path), Unproved)
+
+
+def test_a_run_of_the_suite_that_does_not_end_in_time_concludes_nothing(tmp_path: Path) -> None:
+    plant_bug(load_bug(BUGS / "floor-unchecked.toml"), tmp_path)
+    hung = run_test(NAME, tmp_path, seconds=0.01)
+    assert (hung.tests, hung.words) == ((), "pytest did not end within 0.01 s")
+    assert isinstance(judge_tested(NAME, hung), Unproved)
 
 
 def test_a_test_that_breaks_under_a_bug_concludes_nothing(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from eventlog import conformance
 from eventlog.conformance import plugin
 from eventlog.conformance.factory import DEFAULT, find_factory
 from eventlog.errors import MisuseError
+from eventlog.store import CAPABILITIES
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -51,6 +52,11 @@ def test_the_readme_gives_the_command_that_names_option_and_package() -> None:
     assert DEFAULT in readme
     tests = re.findall(r"`(test_\w+\.py)`", readme)
     assert set(tests) == {file.name for file in Path(conformance.__path__[0]).glob("test_*.py")}
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_every_capability_stands_in_the_readme(capability: str) -> None:
+    assert f"| `{capability}` |" in (ROOT / "eventlog" / "README.md").read_text("utf-8")
 
 
 def test_somebody_elses_store_is_judged_by_its_name(tmp_path: Path) -> None:
