@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 
 from eventlog.busy import BusyWait
-from eventlog.errors import BusyError, CorruptError, FullError, LogMissingError, MisuseError, UncertainCommitError
+from eventlog.errors import BusyError, CorruptError, FullError, InternalError, LogMissingError, MisuseError, UncertainCommitError
 from eventlog.forks import keep_from_children
 from eventlog.ports import Clock, SystemClock
 from eventlog.show import show_text
@@ -262,6 +262,8 @@ def translate(error: apsw.Error, path: str) -> Exception:
     match error:
         case apsw.BusyError() | apsw.LockedError():
             return BusyError(f"{name}: LogBusy: {describe_holder(path)}; try again, or end that process")
+        case apsw.ConnectionClosedError():
+            return InternalError(f"{name}: this handle is closed")
         case apsw.FullError():
             return FullError(f"{name}: no room left on the device; nothing was recorded; make room and run the same command again")
         case apsw.CorruptError() | apsw.NotADBError():

@@ -16,6 +16,12 @@ old = "the sound text"
 new = "the wrong text"
 ```
 
+A bug of the log may name a test of the shipped suite of stores (`eventlog.conformance`) in place of `expect` and of what a campaign runs:
+
+```toml
+conformance = "test_rule_L3_..."  # engine only: that test must fail by its own assertion
+```
+
 `[[given]]` tables have the form of `[[replace]]` and go into the sound copy as well: they switch off another line of defence that would
 hide the bug, and the campaign must pass without that line before the bug is planted.
 """
@@ -40,7 +46,8 @@ PACKAGES: Mapping[Target, tuple[str, ...]] = {
 """What is copied for a target; only its own packages may be changed."""
 CHANGEABLE: Mapping[Target, tuple[str, ...]] = {"engine": PACKAGES["engine"], "harness": ("chaos",)}
 _ENDS = ("unknown", "fail")
-_KEYS = {"name", "about", "target", "expect", "scenario", "step", "fault", "plan", "runs", "given", "replace"}
+_OF_CAMPAIGNS = ("scenario", "step", "fault", "plan", "runs")
+_KEYS = {"name", "about", "target", "expect", "conformance", "given", "replace", *_OF_CAMPAIGNS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +61,8 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a campaign runs to meet a bug: the options of `chaos` by the same names, and what both copies are given."""
+    """What is run to meet a bug: a campaign, by the options of `chaos` with the same names, or, when `conformance` is not empty, that
+    test of the suite of stores; and what both copies are given."""
 
     target: Target
     scenario: str
@@ -63,6 +71,7 @@ class Selection:
     plan: str
     runs: int | None
     given: tuple[Replace, ...]
+    conformance: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +114,9 @@ def load_bug(file: Path) -> Bug:
     if not changes:
         raise MisuseError(f"{file}: changes nothing; add a [[replace]] with file, old and new")
     given = _replaces(table, "given", target, file)
-    return Bug(name, _text(table, "about", file), _expect(table, target, file), _selection(table, target, given, file), changes)
+    selection = _selection(table, target, given, file)
+    expect = (selection.conformance,) if selection.conformance else _expect(table, target, file)
+    return Bug(name, _text(table, "about", file), expect, selection, changes)
 
 
 def campaign_options(selection: Selection) -> Options:
@@ -145,7 +156,19 @@ def _selection(table: Mapping[str, Any], target: Target, given: tuple[Replace, .
     runs = table.get("runs")
     if runs is not None and (type(runs) is not int or runs < 1):
         raise MisuseError(f"{file}: runs must be a number above 0, found {runs!r}")
-    return Selection(target, words["scenario"], words["step"], words["fault"], words["plan"], runs, given)
+    test = _conformance(table, target, file)
+    return Selection(target, words["scenario"], words["step"], words["fault"], words["plan"], runs, given, test)
+
+
+def _conformance(table: Mapping[str, Any], target: Target, file: Path) -> str:
+    if "conformance" not in table:
+        return ""
+    if target != "engine":
+        raise MisuseError(f"{file}: only engine bugs are hunted by a conformance test")
+    for key in ("expect", *_OF_CAMPAIGNS):
+        if key in table:
+            raise MisuseError(f"{file}: {key} belongs to a campaign; a bug with a conformance test has none")
+    return _text(table, "conformance", file)
 
 
 def _replaces(table: Mapping[str, Any], key: str, target: Target, file: Path) -> tuple[Replace, ...]:

@@ -22,10 +22,10 @@ PLANTED_FORMAT = 1
 def planted(
     bug: Annotated[list[str] | None, typer.Option(metavar="NAME", help="only this bug; may be given again")] = None,
     harness: Annotated[bool, typer.Option("--harness", help="the bugs of the harness itself instead of the engine's")] = False,
-    jobs: Annotated[int | None, typer.Option(metavar="N", help="campaigns at a time; one per core when absent")] = None,
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="bugs at a time; one per core when absent")] = None,
     json: Annotated[str, typer.Option(metavar="F", help="also write the outcomes to F as JSON; - prints only that")] = "",
 ) -> int:
-    """Plant known bugs into copies of the packages and tell which of them the campaign catches."""
+    """Plant known bugs into copies of the packages and tell which are caught: by a campaign, or by a test of the suite of stores."""
     if jobs is not None and jobs < 1:
         raise MisuseError(f"--jobs {jobs} must be at least 1")
     chosen = choose_bugs(load_bugs(), "harness" if harness else "engine", bug or [])
@@ -54,7 +54,7 @@ def run_all(bugs: Sequence[Bug], jobs: int, say: Callable[[str], None]) -> Itera
             for bug in bugs:
                 plant_bug(bug, _make(directory / bug.name))
             selections = list(dict.fromkeys(bug.selection for bug in bugs))
-            say(f"{len(bugs)} bugs, {len(selections)} sound campaigns first, {jobs} at a time")
+            say(f"{len(bugs)} bugs, {len(selections)} sound runs first, {jobs} at a time")
             places = [_make(directory / f"sound {number}") for number, _ in enumerate(selections, 1)]
             sound = dict(zip(selections, pool.map(run_sound, selections, places), strict=True))
             width = max(len(bug.name) for bug in bugs)

@@ -1,10 +1,11 @@
-"""Hunting a planted bug: the sound copy must pass, then the same campaign runs on the copy with the bug.
+"""Hunting a planted bug: the sound copy must pass, then the same campaign, or test of the suite, runs on the copy with the bug.
 
 What must hold:
 - Caught means that an oracle named in the bug file said fail; unknown is not caught, nor is the fail of an oracle that is not named.
 - A harness bug is caught when its campaign ends unknown or fail, as the file says; a pass is a miss.
 - Nothing is concluded when the sound copy does not pass, or when a campaign ended otherwise than with a verdict.
 - Campaigns are processes of their own: the copy is imported there and nowhere else.
+- A bug with a conformance test is judged by that test alone (`chaos.planted.suite`).
 """
 
 import os
@@ -21,6 +22,7 @@ from chaos.console import ExitCode
 from chaos.options import write_command
 from chaos.planted.bug import Bug, Selection, campaign_options
 from chaos.planted.plant import INSTALLED, plant
+from chaos.planted.suite import SuiteRan, describe_missing, find_trouble, run_test
 from chaos.results import TrialResult, Verdict
 
 CAMPAIGN_SECS = 600.0
@@ -79,8 +81,10 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 def run_sound(selection: Selection, directory: Path) -> str:
-    """Run the campaign of a selection on a sound copy made in `directory`; "" when it passed, else why nothing can be concluded."""
+    """Run what a selection says on a sound copy made in `directory`; "" when it passed, else why nothing can be concluded."""
     plant("(the sound copy)", selection.target, selection.given, directory / "copy")
+    if selection.conformance:
+        return describe_missing() or find_trouble(selection.conformance, run_test(selection.conformance, directory))
     ran = run_campaign(selection, directory)
     if ran.verdict is Verdict.PASS:
         return ""
@@ -94,7 +98,9 @@ def plant_bug(bug: Bug, directory: Path) -> None:
 
 
 def hunt(bug: Bug, directory: Path) -> Outcome:
-    """Run the campaign on the copy in `directory`. The sound copy has passed."""
+    """Run what the bug's selection says on the copy in `directory`. The sound copy has passed."""
+    if bug.selection.conformance:
+        return judge_tested(bug.selection.conformance, run_test(bug.selection.conformance, directory))
     return judge(bug, run_campaign(bug.selection, directory))
 
 
@@ -113,6 +119,17 @@ def judge(bug: Bug, ran: Ran) -> Outcome:
     if failed:
         return Missed(f"only {failed[0][1].oracle} said fail, which is none of {', '.join(bug.expect)}: {failed[0][1].detail}")
     return Missed(f"the campaign ended {ran.verdict}; no oracle said fail{_first_reason(ran)}")
+
+
+def judge_tested(name: str, ran: SuiteRan) -> Outcome:
+    """What the test called `name` says of the copy with the bug. Pure."""
+    asserted = [test for test in ran.tests if test.is_asserted]
+    if asserted:
+        return Caught(name, ran.seconds, f"{asserted[0].name.removeprefix(name)} {asserted[0].message}".strip())
+    broken = [test for test in ran.tests if test.end != "passed"]
+    if broken:
+        return Unproved(f"{broken[0].name} ended otherwise than by its own assertion ({broken[0].end}): {broken[0].message}")
+    return Missed(f"{name} passed") if ran.tests else Unproved(f"{name} did not run: {ran.words}")
 
 
 def _judge_harness(bug: Bug, ran: Ran, verdict: Verdict) -> Outcome:

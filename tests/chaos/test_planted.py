@@ -3,6 +3,8 @@
 All of them run with `chaos planted` and `chaos planted --harness`.
 """
 
+import ast
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,11 +17,13 @@ from chaos import console
 from chaos.console import ExitCode
 from chaos.planted.bug import BUGS, PACKAGES, Bug, Replace, campaign_options, load_bug, load_bugs
 from chaos.planted.command import describe, exit_code_of
-from chaos.planted.hunt import Caught, Missed, Ran, Unproved, judge, plant_bug
+from chaos.planted.hunt import Caught, Missed, Ran, Unproved, hunt, judge, judge_tested, plant_bug
 from chaos.planted.plant import INSTALLED, apply_changes, copy_packages
+from chaos.planted.suite import CaseRan, End, SuiteRan, describe_missing, find_trouble, run_test
 from chaos.results import Action, OracleVerdict, Trial, TrialResult, Verdict
 from chaos.scenario import load_scenario
 from chaos.step import parse_short_step
+from eventlog import conformance
 from eventlog.errors import MisuseError
 from tests.chaos.fakes import make_result
 
@@ -42,6 +46,8 @@ REALLY_RUN = (
     ("deletion-lost", "outcome-before-effect"),
     ("exit-invented", "rerun-without-restore"),
 )
+# Hunted by a test of the suite of stores.
+OF_THE_LOG = ("wal-left-behind", "floor-unchecked", "path-before-lock")
 SOUND = """
 name = "mine"
 about = "what it breaks"
@@ -56,7 +62,7 @@ MISTAKES = {
     "no target": ('target = "engine"\n', "", "target None is unknown; use engine or harness"),
     "no name": ('name = "mine"\n', "", "name is missing or not a string"),
     "another name": ('"mine"', '"yours"', "name 'yours' must be the name of the file, 'mine'"),
-    "unknown key": ("about =", "abuot =", "unknown key 'abuot'; known are about, expect"),
+    "unknown key": ("about =", "abuot =", "unknown key 'abuot'; known are about, conformance"),
     "no expectation": ('["order"]', "[]", "expect must list names"),
     "a harness bug that may pass": (
         'target = "engine"\nexpect = ["order"]\n[[replace]]\nfile = "eventlog/writer.py"',
@@ -68,6 +74,18 @@ MISTAKES = {
     "the same text": ('new = "b"', 'new = "a"', "replace 1: old is empty or equals new"),
     "another package": ("eventlog/writer.py", "reports/text.py", "lies in none of eventlog, recovery, which engine bugs may change"),
     "a path that leads out": ("eventlog/writer.py", "eventlog/../x.py", "lies in none of eventlog, recovery"),
+    "a conformance test and a campaign": (
+        'expect = ["order"]',
+        'conformance = "test_x"\nscenario = "append"',
+        "scenario belongs to a campaign; a bug with a conformance test has none",
+    ),
+    "a conformance test and an oracle": ('about = "what', 'conformance = "test_x"\nabout = "what', "expect belongs to a campaign"),
+    "a conformance test of the harness": (
+        'target = "engine"\nexpect = ["order"]\n[[replace]]\nfile = "eventlog/writer.py"',
+        'target = "harness"\nconformance = "test_x"\n[[replace]]\nfile = "chaos/plan.py"',
+        "only engine bugs are hunted by a conformance test",
+    ),
+    "an empty conformance test": ('expect = ["order"]', 'conformance = ""', "conformance is missing or not a string"),
     "runs": ('about = "what', 'runs = 0\nabout = "what', "runs must be a number above 0, found 0"),
 }
 
@@ -215,6 +233,82 @@ def test_a_line_says_who_spoke_where_and_when() -> None:
     assert describe("mine", Unproved("why")).startswith("UNKNOWN")
 
 
+CONFORMANCE = [bug for bug in ALL if bug.selection.conformance]
+NAME = "test_rule_L9_x"
+
+
+def suite_ran(*tests: CaseRan) -> SuiteRan:
+    """A run of the suite that ended."""
+    return SuiteRan(tests, 2.5, "pytest ended with 4: its last words")
+
+
+def case(end: End, message: str = "", name: str = NAME) -> CaseRan:
+    return CaseRan(name, end, message)
+
+
+def test_the_three_bugs_of_the_log_are_hunted_by_tests_that_the_suite_has() -> None:
+    assert {bug.name for bug in CONFORMANCE} >= set(OF_THE_LOG)
+    modules = Path(conformance.__path__[0]).glob("test_*.py")
+    there = [node.name for file in modules for node in ast.parse(file.read_bytes()).body if isinstance(node, ast.FunctionDef)]
+    assert [there.count(bug.selection.conformance) for bug in CONFORMANCE] == [1] * len(CONFORMANCE)
+    # -k selects by a part of a name: what else it selects would only cost time.
+    assert [sum(bug.selection.conformance in name for name in there) for bug in CONFORMANCE] == [1] * len(CONFORMANCE)
+
+
+@pytest.mark.parametrize("words", ["assert 1 == 2", "AssertionError: gone", "Failed: DID NOT RAISE StaleEpochError"])
+def test_only_the_named_tests_own_assertion_catches_a_bug_of_the_log(words: str) -> None:
+    caught = judge_tested(NAME, suite_ran(case("passed"), case("failed", words, f"{NAME}[lowered]")))
+    assert caught == Caught(NAME, 2.5, f"[lowered] {words}")
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        case("failed", "NameError: name 'x' is not defined"),
+        case("error", "failed on setup with 'assert 1 == 2'"),
+        case("skipped", "the store does not declare 'processes'"),
+    ],
+    ids=lambda test: test.end,
+)
+def test_a_test_that_broke_or_was_skipped_concludes_nothing(test: CaseRan) -> None:
+    assert isinstance(judge_tested(NAME, suite_ran(test)), Unproved)
+    assert find_trouble(NAME, suite_ran(case("passed"), test)).startswith("the sound copy does not pass: ")
+
+
+def test_a_test_that_did_not_run_concludes_nothing_and_one_that_passed_is_a_miss() -> None:
+    assert judge_tested(NAME, suite_ran()) == Unproved(f"{NAME} did not run: pytest ended with 4: its last words")
+    assert find_trouble(NAME, suite_ran()).startswith(f"the suite has no test {NAME}")
+    assert isinstance(judge_tested(NAME, suite_ran(case("passed"))), Missed)
+    assert find_trouble(NAME, suite_ran(case("passed"))) == ""
+
+
+def test_without_pytest_nothing_is_concluded_and_the_word_says_why() -> None:
+    assert describe_missing() == ""
+    assert describe_missing(lambda name: None).startswith("pytest is not installed")
+
+
+def test_a_copy_whose_code_cannot_be_imported_concludes_nothing(tmp_path: Path) -> None:
+    bug = load_bug(BUGS / "floor-unchecked.toml")
+    plant_bug(bug, tmp_path)
+    (tmp_path / "copy" / "eventlog" / "writer.py").write_text("import no_such_module\n")
+    assert isinstance(hunt(bug, tmp_path), Unproved)
+
+
+def test_a_run_of_the_suite_that_does_not_end_in_time_concludes_nothing(tmp_path: Path) -> None:
+    plant_bug(load_bug(BUGS / "floor-unchecked.toml"), tmp_path)
+    hung = run_test(NAME, tmp_path, seconds=0.01)
+    assert (hung.tests, hung.words) == ((), "pytest did not end within 0.01 s")
+    assert isinstance(judge_tested(NAME, hung), Unproved)
+
+
+def test_a_test_that_breaks_under_a_bug_concludes_nothing(tmp_path: Path) -> None:
+    bug = load_bug(BUGS / "floor-unchecked.toml")
+    broken = dataclasses.replace(bug.replace[0], new="if no_such_name:")
+    plant_bug(dataclasses.replace(bug, replace=(broken,)), tmp_path)
+    outcome = hunt(bug, tmp_path)
+    assert isinstance(outcome, Unproved) and "no_such_name" in outcome.detail
+
+
 Planted = Callable[..., tuple[int, str, dict[str, object]]]
 
 
@@ -230,8 +324,8 @@ def planted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Planted:
     return run
 
 
-@pytest.mark.parametrize("names", REALLY_RUN, ids="+".join)
-def test_the_campaign_catches_engine_bugs(names: tuple[str, ...], planted: Planted) -> None:
+@pytest.mark.parametrize("names", [*REALLY_RUN, OF_THE_LOG], ids="+".join)
+def test_the_campaign_or_the_suite_catches_engine_bugs(names: tuple[str, ...], planted: Planted) -> None:
     code, said, document = planted(*(word for name in names for word in ("--bug", name)))
     assert code == 0, said
     assert said.splitlines()[-1] == f"PLANTED caught={len(names)} total={len(names)}"
