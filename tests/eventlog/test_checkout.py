@@ -158,11 +158,13 @@ def test_an_ordinary_user_checks_out_directories_that_nobody_may_enter(tmp_path:
     def work() -> None:
         write_out(base + "/log.sqlite", base + "/target")
 
-    run_as_ordinary_user(base, work)
-    if os.geteuid() == 0:
-        assert scan_tree(base + "/target") == image
-    assert stat.S_IMODE(os.lstat(base + "/target").st_mode) == 0
-    remove_tree(base)
+    try:
+        run_as_ordinary_user(base, work)
+        if os.geteuid() == 0:
+            assert scan_tree(base + "/target") == image
+        assert stat.S_IMODE(os.lstat(base + "/target").st_mode) == 0
+    finally:
+        remove_tree(base)
 
 
 def test_paths_beyond_the_limit_of_the_system_and_names_of_255_bytes(tmp_path: Path) -> None:
