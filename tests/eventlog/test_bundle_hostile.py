@@ -375,6 +375,12 @@ def test_payloads_that_are_none_are_refused(target: Target, records: bundles.Rec
     target.refuse(bundles.pack(records), words)
 
 
+@pytest.mark.parametrize("depth", [800, 900, 960, 990])
+def test_a_payload_nested_nearly_too_deep_is_refused_or_taken(target: Target, depth: int) -> None:
+    """How deep is too deep depends on the stack; it must not end in a traceback, whoever finds it first."""
+    target.try_to_take(bundles.pack(with_payload(b'{"at_ms":1,"request_id":"a","input":{"x":' + b"[" * depth + b"]" * depth + b"}}")))
+
+
 def test_nothing_is_taken_of_the_origins_own_names(small: Path, target: Target) -> None:
     """The chain is checked under the names in the header: another name there is another chain."""
     records = bundles.unpack(small)
