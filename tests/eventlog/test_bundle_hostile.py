@@ -284,7 +284,7 @@ def test_what_a_bundle_calls_itself_bends_no_terminal(target: Target) -> None:
 
 def test_an_image_that_nobody_claims_is_checked_too(target: Target) -> None:
     link = replace(FILE, link=b"a")
-    history = [opened(ROOT), (events.Noted(5, "x"), (put(b"a", link),))]
+    history = [opened(ROOT), support_attempt(), (events.Noted(5, "x"), (put(b"a", link),))]  # the fork would begin before it
     target.refuse(bundles.pack(bundles.forge(history, [DATA])), "hard-link group of one")
 
 
@@ -567,6 +567,33 @@ def test_a_bundle_that_changes_under_the_import_makes_no_session(target: Target)
         assert {**bundles.dump(target.log), "blob": []} == {**target.before, "blob": []}
     target.file.write_bytes(whole)
     bundles.take(target.log, target.file, "new")
+
+
+class ExchangingIds(CountingIds):
+    """Ids that do something when the first is asked for: a new log is begun between the two readings."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__()
+        self._work: Callable[[], object] | None = work
+
+    def new_id(self) -> bytes:
+        if self._work is not None:
+            work, self._work = self._work, None
+            work()
+        return super().new_id()
+
+
+def test_a_sound_bundle_exchanged_for_another_sound_one_makes_no_log(small: Path, tmp_path: Path) -> None:
+    """The same events, but their content is said to be given up: only the digest tells the two apart."""
+    file, records = tmp_path / "a.bundle", bundles.unpack(small)
+    file.write_bytes(small.read_bytes())
+    given_up = ("G", (FILE.content or b"") + struct.pack(">Q", len(DATA)) + bundles.codec.sized(b"lost"))
+    other = bundles.pack(bundles.sealed([*(record for record in records if record[0] in "HEC"), given_up]))
+    (tmp_path / "b.bundle").write_bytes(other)
+    bundles.take_new(str(tmp_path / "other.sqlite"), tmp_path / "b.bundle")
+    with pytest.raises(CorruptError, match="it changed while it was read"):
+        import_into_new(str(tmp_path / "log.sqlite"), str(file), ExchangingIds(lambda: file.write_bytes(other)), FakeClock())
+    assert not (tmp_path / "log.sqlite").exists()
 
 
 def test_limits_are_those_of_the_readme() -> None:
