@@ -100,6 +100,32 @@ def import_into_new(path: str, file: str, ids: Ids, clock: Clock, name: str | No
         bundle.close()
 
 
+def check_import(path: str, file: str, name: str | None = None, *, new: bool = False) -> Imported:
+    """What `import_bundle` (or, with `new`, `import_into_new`) would make: the whole bundle is read and checked, nothing is written.
+
+    Raises as they do before they write.
+    """
+    bundle = Bundle(file)
+    try:
+        if new:
+            if os.path.lexists(path):
+                raise _exists(path)
+            return _describe(_survey(bundle, path, name, None), bundle)
+        reader = Reader.open(path)
+        try:
+            return _describe(_survey(bundle, path, name, reader), bundle)
+        finally:
+            reader.close()
+    finally:
+        bundle.close()
+
+
+def _describe(survey: _Survey, bundle: Bundle) -> Imported:
+    return Imported(
+        survey.header, survey.digest, survey.counts, bundle.is_moved, survey.prefix, survey.is_found, survey.session, survey.forked_at
+    )  # fmt: skip
+
+
 def _name_prefix(header: form.Header, reader: Reader | None) -> StreamId:
     """The name of an imported stream: `<origin stream>@<first 12 digits of the origin log's id>:<head seq>`, all 32 where that is taken."""
     names = [StreamId(f"{header.origin.stream}@{header.origin.log_id[:digits]}:{header.head_seq}") for digits in (12, 32)]
@@ -205,9 +231,7 @@ def _fill(writer: Writer, bundle: Bundle, survey: _Survey, clock: Clock) -> Impo
         if again.header != header:
             raise _changed(bundle)
         writer.import_stream(row, again.events(), _dropped(walk, writer.reader, clock), survey.session, record, survey.forked_at)
-    return Imported(
-        header, survey.digest, survey.counts, bundle.is_moved, survey.prefix, survey.is_found, survey.session, survey.forked_at
-    )  # fmt: skip
+    return _describe(survey, bundle)
 
 
 def _read_fork(walk: Walk, survey: _Survey, bundle: Bundle, now_ms: int) -> Record:

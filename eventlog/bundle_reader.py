@@ -259,7 +259,10 @@ class _StreamCheck:
     def _check_request(self, event: events.Event, payload: bytes) -> None:
         if isinstance(event, events.InputAdmitted):
             # SQLite reads the first of two equal keys and msgspec the last: what is unique for one must be so for the other.
-            json.loads(payload, object_pairs_hook=_check_keys)
+            try:
+                json.loads(payload, object_pairs_hook=_check_keys)
+            except RecursionError as error:
+                raise CorruptError("its payload is nested too deeply") from error
             if event.request_id in self._requests:
                 raise CorruptError(f"request {event.request_id[:80]!r} was admitted twice")
             self._requests.add(event.request_id)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from eventlog.bundle_export import Exported, export, export_moved
-from eventlog.bundle_import import Imported, import_bundle, import_into_new
+from eventlog.bundle_import import Imported, check_import, import_bundle, import_into_new
 from eventlog.command_options import JsonOption, LogArgument, SessionOption, check_place, log_path
 from eventlog.errors import MisuseError
 from eventlog.ports import RandomIds, SystemClock
@@ -58,6 +58,7 @@ def import_session(
     file: Annotated[Path, typer.Argument(help="a bundle that `eventlog export` made")],
     name: Annotated[str | None, typer.Option("--as", help="what the session is called here; without it, what it was called there")] = None,
     new: Annotated[bool, typer.Option("--new", help="make a new log that holds it")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="check all of the bundle and write nothing")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check a bundle and take it into a log: its history, read-only, and a session that goes on from it."""
@@ -67,10 +68,14 @@ def import_session(
         raise MisuseError(f"{show_text(path)}: there is no log here; check the path, or add --new to make a log that holds the bundle")
     if not os.path.isdir(directory):
         raise MisuseError(f"{show_text(directory)}: there is no such directory; make it first")
-    check_place(path)
-    take = import_into_new if new else import_bundle
-    made = take(path, str(file), RandomIds(), SystemClock(), name)
-    print(json.dumps(_imported_json(path, str(file), made)) if as_json else _imported_line(path, made))
+    if dry_run:
+        made = check_import(path, str(file), name, new=new)
+    else:
+        check_place(path)
+        take = import_into_new if new else import_bundle
+        made = take(path, str(file), RandomIds(), SystemClock(), name)
+    line = ("sound, nothing was written: " if dry_run else "") + _imported_line(path, made)
+    print(json.dumps({**_imported_json(path, str(file), made), "dry_run": dry_run}) if as_json else line)
 
 
 def _exported_json(path: str, file: str, stream: str, made: Exported, moved: bool) -> dict[str, object]:

@@ -284,7 +284,7 @@ def test_what_a_bundle_calls_itself_bends_no_terminal(target: Target) -> None:
 
 def test_an_image_that_nobody_claims_is_checked_too(target: Target) -> None:
     link = replace(FILE, link=b"a")
-    history = [opened(ROOT), (events.Noted(5, "x"), (put(b"a", link),))]
+    history = [opened(ROOT), support_attempt(), (events.Noted(5, "x"), (put(b"a", link),))]  # the fork would begin before it
     target.refuse(bundles.pack(bundles.forge(history, [DATA])), "hard-link group of one")
 
 
@@ -373,6 +373,12 @@ def with_payload(payload: bytes, kind: str = "input_admitted", version: int = 1)
 )
 def test_payloads_that_are_none_are_refused(target: Target, records: bundles.Records, words: str) -> None:
     target.refuse(bundles.pack(records), words)
+
+
+@pytest.mark.parametrize("depth", [800, 900, 960, 990])
+def test_a_payload_nested_nearly_too_deep_is_refused_or_taken(target: Target, depth: int) -> None:
+    """How deep is too deep depends on the stack; it must not end in a traceback, whoever finds it first."""
+    target.try_to_take(bundles.pack(with_payload(b'{"at_ms":1,"request_id":"a","input":{"x":' + b"[" * depth + b"]" * depth + b"}}")))
 
 
 def test_nothing_is_taken_of_the_origins_own_names(small: Path, target: Target) -> None:
@@ -561,6 +567,33 @@ def test_a_bundle_that_changes_under_the_import_makes_no_session(target: Target)
         assert {**bundles.dump(target.log), "blob": []} == {**target.before, "blob": []}
     target.file.write_bytes(whole)
     bundles.take(target.log, target.file, "new")
+
+
+class ExchangingIds(CountingIds):
+    """Ids that do something when the first is asked for: a new log is begun between the two readings."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__()
+        self._work: Callable[[], object] | None = work
+
+    def new_id(self) -> bytes:
+        if self._work is not None:
+            work, self._work = self._work, None
+            work()
+        return super().new_id()
+
+
+def test_a_sound_bundle_exchanged_for_another_sound_one_makes_no_log(small: Path, tmp_path: Path) -> None:
+    """The same events, but their content is said to be given up: only the digest tells the two apart."""
+    file, records = tmp_path / "a.bundle", bundles.unpack(small)
+    file.write_bytes(small.read_bytes())
+    given_up = ("G", (FILE.content or b"") + struct.pack(">Q", len(DATA)) + bundles.codec.sized(b"lost"))
+    other = bundles.pack(bundles.sealed([*(record for record in records if record[0] in "HEC"), given_up]))
+    (tmp_path / "b.bundle").write_bytes(other)
+    bundles.take_new(str(tmp_path / "other.sqlite"), tmp_path / "b.bundle")
+    with pytest.raises(CorruptError, match="it changed while it was read"):
+        import_into_new(str(tmp_path / "log.sqlite"), str(file), ExchangingIds(lambda: file.write_bytes(other)), FakeClock())
+    assert not (tmp_path / "log.sqlite").exists()
 
 
 def test_limits_are_those_of_the_readme() -> None:

@@ -1,5 +1,7 @@
 """Moving a session away, and SIGKILL at every step of export, move and import."""
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
@@ -8,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from eventlog import events, steps
+from eventlog import __main__ as eventlog_main
+from eventlog import console, events, steps
 from eventlog.bundle_export import Exported, export_moved
 from eventlog.creation import create_log
 from eventlog.errors import CorruptError, HeadMovedError, MisuseError, MovedError
@@ -273,6 +276,14 @@ def test_a_moved_session_is_still_exported_as_it_stands(tmp_path: Path) -> None:
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """The command in this process: starting one takes longer than what it does."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = console.run(eventlog_main.app, "eventlog", 2, eventlog_main._code, list(arguments))
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+def run_process(*arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "eventlog", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=support.ROOT, check=False)
 
@@ -284,6 +295,8 @@ def test_the_commands_export_and_import(tmp_path: Path) -> None:
     done = run("export", log, "--to", file, "--json")
     made = json.loads(done.stdout)
     assert done.returncode == 0 and (made["session"], made["head_seq"], made["moved"]) == ("nightly", 9, False)
+    done = run("import", str(there), file, "--new", "--dry-run", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["digest"] == made["digest"] and not list(there.iterdir())
     refused = run("import", str(there), file)
     assert refused.returncode == 2 and "add --new" in refused.stderr and not list(there.iterdir())
     done = run("import", str(there), file, "--new", "--as", "mine", "--json")
@@ -298,8 +311,12 @@ def test_the_commands_export_and_import(tmp_path: Path) -> None:
     assert again.returncode == 0 and "nothing is appended to it here any more" in again.stdout
     assert run("export", log, "--to", str(tmp_path / "n"), "--move", "--upto", "3").returncode == 2
     assert run("export", log, "--to", str(tmp_path / "n"), "--upto", "99").returncode == 2
+    before = bundles.dump(str(there / "log.sqlite"))
+    assert run("import", str(there), file, "--as", "dry", "--dry-run").stdout.startswith("sound, nothing was written: ")
     broken = Path(file).read_bytes()[:-1]
     Path(file).write_bytes(broken)
-    done = run("import", str(there), file, "--as", "three")
+    done = run_process("import", str(there), file, "--as", "three")
     assert done.returncode == 1 and "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 1
+    assert run("import", str(there), file, "--as", "three", "--dry-run").returncode == 1
     assert run("import", str(there), log, "--as", "three").returncode == 2
+    assert bundles.dump(str(there / "log.sqlite")) == before
