@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eventlog import codec
+from eventlog import codec, events
 from eventlog.connection import PAGE_BYTES
 from eventlog.errors import CorruptError, LogMissingError, MisuseError
 from eventlog.image import Entry, diff
@@ -17,6 +17,7 @@ from eventlog.salvage import Salvaged, salvage
 from eventlog.salvage_reading import open_sources
 from eventlog.values import ContentId, Epoch, LogId, Seq, StreamId
 from eventlog.verify import verify
+from eventlog.writer import Record
 from tests.eventlog import support
 from tests.eventlog.support import STREAM, tamper
 from tests.eventlog.test_damage import run
@@ -95,6 +96,14 @@ def test_the_longest_valid_prefix_is_kept_and_the_rest_is_listed(log: str, tmp_p
     assert (stream.kept, stream.lost_to) == (kept, 9)
     assert stream.forked_at == {3: 2}.get(kept, kept)  # call 1 is open at 3, and nothing can be forked inside a call
     assert bool(stream.why) == (kept < 9)
+
+
+def test_a_prefix_ends_before_an_event_that_claims_a_root_which_is_not_there(log: str, tmp_path: Path) -> None:
+    writer = support.open_writer(log, first_id=9_000_000)
+    writer.append(STREAM, Epoch(4), [Record(events.Synced(1, "00" * 32, "boot-1")), support.note("after")], (), "synced")
+    writer.close()
+    (stream,) = repair(log, tmp_path).streams
+    assert (stream.kept, stream.lost_to, stream.forked_at) == (9, 11, 9) and "not the one that is claimed" in stream.why
 
 
 def test_a_lost_content_is_listed_by_its_paths_and_the_session_goes_on_before_it(tmp_path: Path) -> None:
