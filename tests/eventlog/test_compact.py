@@ -40,6 +40,13 @@ KIB, MIB = 1 << 10, 1 << 20
 GOLDEN_1 = Path(__file__).with_name("golden") / "format-1.sqlite"
 
 
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """On tmpfs where there is one: these tests sync thousands of times, and no test here is about power."""
+    with tempfile.TemporaryDirectory(prefix="eventlog-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as directory:
+        yield Path(directory)
+
+
 def grown(directory: Path, calls: int = 6, size: int = 200_000) -> str:
     """A log whose one file was written anew by every call, each call with an output of its own; its path."""
     session = growing.begin(support.create_small(directory))
@@ -237,13 +244,24 @@ def test_a_damaged_log_is_left_as_it_is(tmp_path: Path) -> None:
     assert Path(path).read_bytes() == before
 
 
-def test_rule_L5_a_log_that_was_exchanged_under_the_handle_is_not_compacted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", ["compact.commit.before", "vacuum.commit.before", None])
+def test_rule_L5_a_log_that_is_exchanged_under_the_handle_is_not_compacted(tmp_path: Path, step: str | None) -> None:
+    """Before it begins, or between one of its transactions and the next."""
     path = grown(tmp_path)
+    shutil.copytree(tmp_path, tmp_path / "other")
     writer = support.open_writer(path)
-    shutil.copyfile(path, path + "-other")
-    os.replace(path + "-other", path)
-    with pytest.raises(ReplacedError):
-        compact.compact(writer, Policy(1), FakeClock(), takes_orphans=True)
+
+    def exchange() -> None:
+        os.replace(tmp_path / "other" / "log.sqlite", path)
+
+    steps.install(None if step is None else support.Calling(step, exchange))
+    try:
+        if step is None:
+            exchange()
+        with pytest.raises(ReplacedError):
+            compact.compact(writer, Policy(1), FakeClock(), takes_orphans=True)
+    finally:
+        steps.install(None)
     writer.close()
 
 
