@@ -262,6 +262,9 @@ def test_rule_L5_a_log_that_is_exchanged_under_the_handle_is_not_compacted(tmp_p
             compact.compact(writer, Policy(1), FakeClock(), takes_orphans=True)
     finally:
         steps.install(None)
+    is_begun = step == "vacuum.commit.before"  # nothing of the transaction after the exchange has come into the file that is held
+    assert writer.reader.rows("SELECT count(*) FROM dropped") == [(5 if is_begun else 0,)]
+    assert (writer.reader.rows("PRAGMA freelist_count") != [(0,)]) == is_begun
     writer.close()
 
 
@@ -546,9 +549,13 @@ def make_for_kills(directory: Path) -> str:
 
 def test_the_steps_of_a_compaction_are_those_that_are_killed_at(tmp_path: Path) -> None:
     path = make_for_kills(tmp_path)
-    found = [step.removeprefix("driver@0:") for step in support.record_steps(lambda: compact_small_pages(path))]
-    assert [step for step in found if "wal" in step or "compact" in step or step in STEPS] == STEPS
-    assert set(found) - set(STEPS) == set()
+
+    def counted_from_zero() -> None:
+        steps.enter("driver", 0)
+        compact_small_pages(path)
+
+    found = [step.removeprefix("driver@0:") for step in support.record_steps(counted_from_zero)]
+    assert found == ["start:1", *STEPS]
 
 
 class Waiting:
@@ -688,11 +695,10 @@ def test_case_17_a_compaction_on_a_nearly_full_disk_is_done_or_changes_nothing(t
         try:
             done = run(path)
         except (FullError, UncertainCommitError):
-            assert room < 256 * KIB and dropped(path) == set()
+            assert room < 128 * KIB and dropped(path) == set()
         else:
             assert dropped(path) == content_of(*range(7), size=300_000)
-            assert done.note or os.path.getsize(path) < size - 6 * 300_000
-            assert room < 512 * KIB or not done.note
+            assert done.note == "" and os.path.getsize(path) < size - 6 * 300_000
         (place / "filler").unlink()
         assert run(path).free_pages == 0
         assert dropped(path) == content_of(*range(7), size=300_000)
