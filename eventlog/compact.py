@@ -38,8 +38,6 @@ from eventlog.writer import Writer
 
 VACUUM_PAGES = 512
 """8 MiB in one transaction: it fills the WAL about once, and holds the write lock for some milliseconds."""
-FEWEST_PAGES = 16
-"""What is tried when there is no room for more."""
 TRIES = 3
 
 
@@ -206,18 +204,21 @@ def _rebuild(writer: Writer) -> str:
 
 
 def _vacuum(writer: Writer, clock: Clock) -> str:
+    """Give free pages back in small transactions, in smaller ones where there is no room: what is moved stands in the WAL first."""
     pages = VACUUM_PAGES
     while free := _free_pages(writer.reader):
         try:
             writer.maintain("vacuum", lambda handle: handle.execute(f"PRAGMA incremental_vacuum({pages})").fetchall())  # noqa: B023
         except FullError:
-            writer.tidy(clock)  # what is moved stands in the WAL first; emptied, it has room again
-            if pages == FEWEST_PAGES:
+            writer.tidy(clock)
+            if pages == 1:
                 return f"{free} free pages stay: there is no room to move what lies behind them; make some, then compact again"
-            pages = FEWEST_PAGES
+            pages = max(1, pages // 8)
             continue
         if _free_pages(writer.reader) >= free:
             return f"{free} free pages stay: SQLite gives none of them back now"
+        if pages < VACUUM_PAGES:
+            writer.tidy(clock)  # the file is cut now, not at its next checkpoint: room for the next step
     return ""
 
 

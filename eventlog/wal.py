@@ -115,28 +115,34 @@ def _truncate(handle: apsw.Connection, path: str) -> bool:
 
 
 def find_pins(path: str) -> tuple[Holder, ...]:
-    """Who holds a read mark of the log: one process at least for each mark that is held."""
-    return _find_holders(path, READ_MARKS)
+    """Who holds a read mark of the log: one process at least for each mark that is held; nobody when that cannot be asked."""
+    return _find_holders(path, READ_MARKS) or ()
 
 
 def find_openers(path: str) -> tuple[Holder, ...]:
     """Who has the log open: one process at least, when there is any. To be asked before this process opens it, or it hides the others."""
-    return _find_holders(path, range(OPEN_MARK, OPEN_MARK + 1))
+    found = _find_holders(path, range(OPEN_MARK, OPEN_MARK + 1))
+    return (Holder(0, ""),) if found is None else found  # not known: whoever asks must think of somebody
 
 
-def _find_holders(path: str, marks: range) -> tuple[Holder, ...]:
+def _find_holders(path: str, marks: range) -> tuple[Holder, ...] | None:
+    """None when the kernel could not be asked."""
     if not os.path.exists(path + "-shm"):
         return ()
     # A process of its own: closing the file here would drop the locks of this process's own handles.
     code = (
         "import fcntl,struct,sys\n"
-        "f=open(sys.argv[1],'rb+')\n"
+        "f=open(sys.argv[1],'rb')\n"
         "for at in range(int(sys.argv[2]),int(sys.argv[3])):\n"
         " kind,_,_,_,pid=struct.unpack('hhqqi',fcntl.fcntl(f,fcntl.F_GETLK,struct.pack('hhqqi',fcntl.F_WRLCK,0,at,1,0)))\n"
         " if kind!=fcntl.F_UNLCK:print(max(pid,0))\n"
+        "print('asked')\n"
     )
     arguments = [sys.executable, "-I", "-S", "-c", code, path + "-shm", str(marks.start), str(marks.stop)]
-    pids = {int(line) for line in connection.run_helper(arguments).split() if line.isdigit()}
+    *lines, last = connection.run_helper(arguments).split() or [""]
+    if last != "asked":
+        return None
+    pids = {int(line) for line in lines}
     return tuple(Holder(pid, _command(pid)) for pid in sorted(pids))
 
 

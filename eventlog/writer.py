@@ -651,8 +651,9 @@ _INSERT_CHANGE = f"INSERT INTO image_change (stream, seq, idx, {COLUMNS}) VALUES
 
 
 _MISSING_CONTENT = (
-    "SELECT content FROM image_change WHERE stream = ? AND seq = ? AND content IS NOT NULL AND content NOT IN (SELECT hash FROM blob)"
-    " AND content NOT IN (SELECT hash FROM dropped WHERE reason = 'lost') LIMIT 1"
+    "SELECT content FROM image_change WHERE stream = ? AND seq = ? AND content IS NOT NULL"
+    " AND NOT EXISTS (SELECT 1 FROM blob WHERE hash = content)"
+    " AND NOT EXISTS (SELECT 1 FROM dropped WHERE hash = content AND reason = 'lost') LIMIT 1"
 )
 
 

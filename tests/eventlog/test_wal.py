@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -35,6 +36,13 @@ print(next(rows), flush=True)
 for line in sys.stdin:
     print(next(rows, "end"), flush=True)
 """
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """On tmpfs where there is one: these tests sync thousands of times, and no test here is about power."""
+    with tempfile.TemporaryDirectory(prefix="eventlog-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as directory:
+        yield Path(directory)
 
 
 @pytest.fixture
@@ -136,7 +144,7 @@ def test_a_wait_ends_as_soon_as_the_reader_has_left(writer: Writer) -> None:
         assert 3 <= clock.pauses < 100
 
 
-def test_tidying_does_not_wait_with_the_write_lock(writer: Writer) -> None:
+def test_between_its_tries_tidying_holds_nobody_up(writer: Writer) -> None:
     other = support.open_writer(writer.path, first_id=5_000_000)  # it does not wait for locks
 
     class Appending(FakeClock):
@@ -200,6 +208,12 @@ def test_case_18_a_log_with_a_large_wal_opens_after_a_kill(tmp_path: Path) -> No
 
 def test_nobody_is_named_where_there_is_no_index(tmp_path: Path) -> None:
     assert wal.find_pins(str(tmp_path / "log.sqlite")) == ()
+
+
+def test_where_the_kernel_cannot_be_asked_somebody_may_have_the_log_open(tmp_path: Path) -> None:
+    path = str(tmp_path / "log.sqlite")
+    Path(path + "-shm").mkdir()
+    assert (wal.find_openers(path), wal.find_pins(path)) == ((wal.Holder(0, ""),), ())
 
 
 def test_who_has_a_log_open_is_found_before_it_is_opened_here(tmp_path: Path) -> None:

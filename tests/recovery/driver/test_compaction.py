@@ -1,5 +1,7 @@
 """Compaction beside a driver at work: what the driver saw in the log and is about to name is never lost, and its session goes on."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 from eventlog import compact, wal
@@ -98,8 +100,28 @@ def test_an_interrupted_call_is_restored_from_a_compacted_log(sandbox: Sandbox) 
     check(sandbox)
 
 
+READER = """
+import apsw, sys
+c = apsw.Connection(sys.argv[1], flags=apsw.SQLITE_OPEN_READONLY)
+c.execute("BEGIN").fetchall()
+print(c.execute("SELECT count(*) FROM event").fetchall(), flush=True)
+sys.stdin.readline()
+"""
+
+
 def test_case_18_a_driver_that_ends_leaves_a_wal_within_its_bound(sandbox: Sandbox) -> None:
+    """A reader pins the WAL while large contents go into it, and leaves before the driver does."""
     session = sandbox.session(bash("head -c 30000000 /dev/urandom > big"))
-    assert sandbox.run("run", session).code == 0
+    first, last = "driver@1:intent.commit.after:1", "driver@1:finish.commit.locked:1"
+    driver = sandbox.start("run", session, epoch=1, wait=(first, last))
+    sandbox.steps.wait(first, driver)
+    reader = subprocess.Popen([sys.executable, "-c", READER, sandbox.log], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert reader.stdout is not None and reader.stdout.readline()
+    sandbox.steps.release(first)
+    sandbox.steps.wait(last, driver)
+    assert wal.wal_bytes(str(sandbox.log)) > 30_000_000
+    reader.communicate(b"\n")
+    sandbox.steps.release(last)
+    assert driver.end() == 0, driver.err
     assert Path(f"{sandbox.log}-wal").exists() and wal.wal_bytes(str(sandbox.log)) <= WAL_BYTES
     check(sandbox)
