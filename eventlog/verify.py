@@ -1,14 +1,18 @@
 """Walking a whole log: chain, cache rows, image roots, blobs. Finds all damage it can reach and changes nothing."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from eventlog import events
-from eventlog.errors import CorruptError
+from eventlog.errors import CorruptError, UncertainCommitError
 from eventlog.image import Entry, Image, check_image, fold_into, root_hash
 from eventlog.reader import Reader, StoredEvent, StreamRow
+from eventlog.show import show_text
 from eventlog.values import ContentId, StreamId
+
+_SQLITE_IOERR = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +71,24 @@ def _collecting(findings: list[Finding], where: str) -> Iterator[None]:
 
 
 def _check_database(reader: Reader) -> Iterator[Finding]:
-    for (message,) in reader.rows("PRAGMA integrity_check"):
-        if message != "ok":
-            yield Finding("database", f"SQLite's integrity check says: {message}")
+    said = _ask_integrity(reader)
+    if said == ["ok"]:
+        return
+    again = _ask_integrity(reader)
+    if said != again or any(map(_is_weather, said)):
+        raise UncertainCommitError(f"{reader.name}: a page could not be read ({show_text(said[0])}); open the log again")
+    for message in said:
+        yield Finding("database", f"SQLite's integrity check says: {message}")
+
+
+def _ask_integrity(reader: Reader) -> list[str]:
+    return [str(message) for (message,) in reader.rows("PRAGMA integrity_check")]
+
+
+def _is_weather(message: str) -> bool:
+    """A page that could not be read (SQLITE_IOERR, of any kind) says nothing about the log. SQLite's check tells of it in its text only, and
+    not always: what it says once and not twice is weather too."""
+    return any(int(code) & 0xFF == _SQLITE_IOERR for code in re.findall(r"error code=(\d+)", message))
 
 
 def _check_orphans(reader: Reader) -> Iterator[Finding]:
