@@ -86,8 +86,8 @@ def _ask_integrity(reader: Reader) -> list[str]:
 
 
 def _is_weather(message: str) -> bool:
-    """A page that could not be read (SQLITE_IOERR, of any kind) says nothing about the log. SQLite's check tells of it in its text only, and
-    not always: what it says once and not twice is weather too."""
+    """A page that could not be read (SQLITE_IOERR, of any kind) says nothing about the log. SQLite's check tells of it in its text only,
+    and not always: what it says once and not twice is weather too."""
     return any(int(code) & 0xFF == _SQLITE_IOERR for code in re.findall(r"error code=(\d+)", message))
 
 
