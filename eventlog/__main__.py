@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from eventlog import console, events
-from eventlog.errors import BusyError, CorruptError, CrashworthyError
+from eventlog.errors import BusyError, CorruptError, CrashworthyError, FullError, UncertainCommitError
 from eventlog.reader import StoredEvent
 from eventlog.reading import open_anywhere
 from eventlog.show import show_text
@@ -136,7 +136,7 @@ def _exit(ended: events.Exit | None) -> str:
 
 
 def _code(error: CrashworthyError) -> int:
-    return 1 if isinstance(error, CorruptError | BusyError) else 2
+    return 1 if isinstance(error, CorruptError | BusyError | FullError | UncertainCommitError) else 2
 
 
 def main() -> None:

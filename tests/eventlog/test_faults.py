@@ -359,13 +359,16 @@ def test_rule_L7_a_sync_that_failed_is_never_tried_again_through_the_handle(plac
 
 
 class StuckConnection(apsw.Connection):
-    """A connection on which statements that begin so fail."""
+    """A connection on which statements that begin so fail; with `works_first` they do their work all the same."""
 
     fails_at = "nothing"
+    works_first = False
     error: apsw.Error = apsw.IOError("the device failed")
 
     def execute(self, statements: str, *arguments: object, **options: object) -> apsw.Cursor:  # type: ignore[override]
         if statements.startswith(self.fails_at):
+            if self.works_first:
+                super().execute(statements, *arguments, **options).fetchall()  # type: ignore[arg-type]
             raise self.error
         return super().execute(statements, *arguments, **options)  # type: ignore[arg-type]
 
@@ -402,6 +405,21 @@ def test_rule_L7_a_statement_that_meets_a_failing_device_poisons_the_handle(plac
     writer.close()
     check_log(path)
     assert find(path, (ONE, TWO)) == [False, False]
+
+
+def test_rule_L7_a_commit_that_stands_is_acknowledged_when_the_room_ended_behind_it(place: Place) -> None:
+    """A hook that checkpoints behind a commit reports its full disk as that of the COMMIT."""
+    path = place.fresh()
+    writer, handle = open_stuck(path, "COMMIT", apsw.FullError("database or disk is full"))
+    handle.works_first = True
+    stands = append(writer)
+    handle.works_first = False
+    with pytest.raises(FullError, match="nothing was recorded"):
+        support.add(writer, 1, "no room")
+    handle.fails_at = "nothing"
+    assert append(writer) == stands and support.texts(path) == ["one", "two", "after it"]
+    writer.close()
+    check_log(path)
 
 
 def test_rule_L7_a_fence_that_could_not_be_read_is_not_a_newer_epoch(place: Place) -> None:

@@ -1,4 +1,4 @@
-"""Two writers race through 10,000 appends in all, as processes, while somebody reads: one order, none lost, a gapless prefix at every look."""
+"""Two writers race through 10,000 appends in all while somebody reads: one order, none lost, a gapless prefix at every look."""
 
 import os
 import subprocess
