@@ -1,7 +1,7 @@
 """The event log beside a bare SQLite insert and its peers, in one run: `python -m benchmarks.log [--json FILE] [--quick] [--where DIR]`.
 
-Budgets stand beside what is measured (benchmarks/README); a missed one is printed as such and fails nothing. Figures of a busy machine mean little: the
-ratios are taken in turns in one run, and still want a quiet one.
+Budgets stand beside what is measured (benchmarks/README); a missed one is printed as such and fails nothing. Figures of a busy machine
+mean little: the ratios are taken in turns in one run, and still want a quiet one.
 """
 
 import argparse
