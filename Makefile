@@ -2,7 +2,8 @@
 #   make chaos    make the environment, install, run the crash campaign of CI
 #   make test     likewise; the whole test suite on all cores
 #   make syscalls likewise; kills in system calls, where there is strace
-# Nothing outside .venv is touched. Another interpreter: make test PYTHON=/path/to/python3
+#   make bench-log the event log beside a bare insert and its peers, in an environment of its own (.venv-bench)
+# Nothing outside .venv and .venv-bench is touched. Another interpreter: make test PYTHON=/path/to/python3
 
 SHELL := /bin/sh
 RUNS = "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
@@ -11,8 +12,10 @@ PYTHON ?= $(shell for candidate in python3.11 python3 python3.12 python3.13 pyth
 
 VENV := .venv
 READY := $(VENV)/ready
+BENCH_VENV := .venv-bench
+BENCH_READY := $(BENCH_VENV)/ready
 
-.PHONY: chaos test syscalls clean
+.PHONY: chaos test syscalls bench-log clean
 
 chaos: $(READY)
 	@$(VENV)/bin/chaos --mode ci
@@ -40,5 +43,22 @@ $(READY): pyproject.toml
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	@printf '%s\n' "$(CURDIR)" > $@
 
+# The peers that are measured beside the log never come into the environment of the tests. `make bench-log OPTIONS='--json found.json'`.
+bench-log: $(BENCH_READY)
+	@$(BENCH_VENV)/bin/python -m benchmarks.log $(OPTIONS)
+
+ifneq ($(shell cat $(BENCH_READY) 2>/dev/null),$(CURDIR))
+.PHONY: $(BENCH_READY)
+endif
+$(BENCH_READY): pyproject.toml benchmarks/requirements-log.txt
+	@candidate="$(PYTHON)"; $(RUNS) || { \
+		echo "make: $(PYTHON) is older than Python 3.11; say make PYTHON=/path/to/a/newer/python3"; exit 1; }
+	@echo "making the environment in $(BENCH_VENV)"
+	@"$(PYTHON)" -m venv --clear $(BENCH_VENV)
+	@$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/requirements-log.txt || \
+		echo "make: the peers could not be installed; the benchmark names them as unavailable"
+	@printf '%s\n' "$(CURDIR)" > $@
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(BENCH_VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

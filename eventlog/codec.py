@@ -11,6 +11,13 @@ from eventlog.errors import CorruptError
 from eventlog.values import CHUNK_BYTES, ContentId
 
 EVENT_DOMAIN = b"crashworthy event 1\0"
+LEAST_COMPRESSED_BYTES = 128
+LEAST_SAVING = 8
+"""A content below LEAST_COMPRESSED_BYTES is not tried, and what is tried is kept packed when it saves at least one part in LEAST_SAVING.
+
+Measured (`make bench-log`, the last table): text of 64 bytes grows, of 128 saves a fifth, of 256 a third; what saves less than an eighth
+is packed already, and unpacking it costs every reader more than naming it.
+"""
 _compressor = zstandard.ZstdCompressor(level=3)
 _UNKNOWN_SIZE = -1
 _decompressor = zstandard.ZstdDecompressor()
@@ -67,10 +74,11 @@ def content_id(data: bytes) -> ContentId:
 
 
 def encode_blob(data: bytes) -> Blob:
-    """One blob of at most CHUNK_BYTES of content, compressed when that saves room."""
-    packed = _compressor.compress(data)
-    if len(packed) < len(data):
-        return Blob(content_id(data), "zstd", len(data), packed)
+    """One blob of at most CHUNK_BYTES of content, compressed where that saves enough room; the same blob for the same content always."""
+    if len(data) >= LEAST_COMPRESSED_BYTES:
+        packed = _compressor.compress(data)
+        if len(packed) * LEAST_SAVING <= len(data) * (LEAST_SAVING - 1):
+            return Blob(content_id(data), "zstd", len(data), packed)
     return Blob(content_id(data), "raw", len(data), data)
 
 

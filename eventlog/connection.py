@@ -4,6 +4,7 @@ No other code of the project opens a log's files (L6: closing any other descript
 """
 
 import ctypes
+import errno
 import os
 import sys
 from pathlib import Path
@@ -107,17 +108,21 @@ def create(path: str) -> apsw.Connection:
     name = name_for_sqlite(path)
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     connection = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READWRITE)
-    keep_from_children(connection)
-    set_page_size(connection)
-    set_incremental_vacuum(connection)
-    _settle(connection, path, BUSY_MS, CLOCK)
-    _require(connection.pragma("auto_vacuum") == 2, f"{show_text(path)}: incremental auto_vacuum could not be set")
-    connection.execute("BEGIN").fetchall()  # or each statement would be a commit of its own
-    connection.pragma("application_id", APPLICATION_ID)
-    connection.pragma("user_version", FORMAT)
-    connection.execute(SCHEMA.read_text("utf-8")).fetchall()
-    connection.execute(SCHEMA_2.read_text("utf-8")).fetchall()
-    connection.execute("COMMIT").fetchall()
+    try:
+        keep_from_children(connection)
+        set_page_size(connection)
+        set_incremental_vacuum(connection)
+        _settle(connection, path, BUSY_MS, CLOCK)
+        _require(connection.pragma("auto_vacuum") == 2, f"{show_text(path)}: incremental auto_vacuum could not be set")
+        connection.execute("BEGIN").fetchall()  # or each statement would be a commit of its own
+        connection.pragma("application_id", APPLICATION_ID)
+        connection.pragma("user_version", FORMAT)
+        connection.execute(SCHEMA.read_text("utf-8")).fetchall()
+        connection.execute(SCHEMA_2.read_text("utf-8")).fetchall()
+        connection.execute("COMMIT").fetchall()
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -154,11 +159,17 @@ def _open(path: str, flags: int, busy_ms: int, clock: Clock) -> apsw.Connection:
         raise CorruptError(f"{show_text(path)}: the log is an empty file; put it back, its -wal file may hold the newest events")
     try:
         connection = apsw.Connection(name, flags=flags)
+    except apsw.Error as error:
+        raise translate(error, path) from error
+    try:
         keep_from_children(connection)
         _check_format(connection, path, busy_ms, clock)
         _settle(connection, path, busy_ms, clock, readonly=flags == apsw.SQLITE_OPEN_READONLY)
-    except apsw.Error as error:
-        raise translate(error, path) from error
+    except BaseException as error:
+        connection.close()  # whoever tries again must not find the locks of the attempt before
+        if isinstance(error, apsw.Error):
+            raise translate(error, path) from error
+        raise
     return connection
 
 
@@ -260,7 +271,7 @@ def translate(error: apsw.Error, path: str) -> Exception:
     """The typed error for an SQLite error outside COMMIT: busy is not fenced, full is not corrupt (L7)."""
     name = show_text(path)
     match error:
-        case apsw.BusyError() | apsw.LockedError():
+        case apsw.BusyError() | apsw.LockedError() | apsw.ProtocolError():
             return BusyError(f"{name}: LogBusy: {describe_holder(path)}; try again, or end that process")
         case apsw.ConnectionClosedError():
             return InternalError(f"{name}: this handle is closed")
@@ -272,12 +283,27 @@ def translate(error: apsw.Error, path: str) -> Exception:
             return CorruptError(f"{name}: the log refused a change that no sound log allows ({error}); run `eventlog verify {name}`")
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
             return MisuseError(f"{name}: cannot be opened here ({error}); check that file and directory are readable and writable")
+        case apsw.IOError() if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:  # the index could not be made larger
+            return FullError(f"{name}: no room left for the log's index; nothing was recorded; make room and run the same command again")
+        case apsw.NoMemError():
+            return UncertainCommitError(f"{name}: not enough memory; open the log again where there is more")
         case apsw.IOError():
             return UncertainCommitError(
                 f"{name}: the device failed ({error}); nothing more is written through this handle, open the log again"
             )
         case _:
             return CorruptError(f"{name}: SQLite says: {error}; run `eventlog verify {name}`")
+
+
+def translate_system(error: OSError, path: str) -> Exception:
+    """The typed error for what the operating system says of a file of the log; `error` itself where that is no weather."""
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return FullError(f"{show_text(path)}: no room left on the device; make room and run the same command again")
+        case errno.EIO:
+            return UncertainCommitError(f"{show_text(path)}: the device failed ({error.strerror}); look whether the log is there")
+        case _:
+            return error
 
 
 def describe_holder(path: str) -> str:

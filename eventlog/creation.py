@@ -25,7 +25,8 @@ def create_log(
     that event before it is written.
 
     Raises FileExistsError when `path` exists: somebody else made it, and theirs stands. LogMissingError when it is gone and its side
-    files are not: a log was here, and its WAL would be played into the new one (L5, L9). FullError when there is no room.
+    files are not: a log was here, and its WAL would be played into the new one (L5, L9). FullError when there is no room,
+    UncertainCommitError when the device fails: then look whether the log is there.
     """
 
     def fill(writer: Writer) -> None:
@@ -44,19 +45,30 @@ def publish_log(path: str, fill: Callable[[Writer], None], ids: Ids, origin: str
     _check_no_side_files(path)
     temporary = f"{path}.new-{os.getpid()}-{ids.new_id().hex()}"
     try:
-        _build(temporary, fill, ids, origin, redact)
+        _make(temporary, path, fill, ids, origin, redact)
     except apsw.Error as error:
         raise connection.translate(error, path) from error
-    descriptor = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise connection.translate_system(error, path) from error
+
+
+def _make(temporary: str, path: str, fill: Callable[[Writer], None], ids: Ids, origin: str, redact: Redact | None) -> None:
+    """Build, sync, name. What a failure leaves under the temporary name is taken away: whoever tries again needs the room."""
     try:
-        durable.sync_file(descriptor, "log.create")
-    finally:
-        os.close(descriptor)
-    try:
+        _build(temporary, fill, ids, origin, redact)
+        descriptor = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            durable.sync_file(descriptor, "log.create")
+        finally:
+            os.close(descriptor)
         durable.link(temporary, path, "log.create")
     finally:
-        with contextlib.suppress(FileNotFoundError):  # a driver that found the log under both names has taken this one away
-            durable.unlink(temporary, "log.create")
+        for name in (temporary, *(temporary + suffix for suffix in ("-wal", "-shm", "-journal"))):
+            if os.path.exists(name):
+                with contextlib.suppress(FileNotFoundError):  # a driver that found the log under both names has taken this one away
+                    durable.unlink(name, "log.create")
     durable.sync_directory(os.path.dirname(path) or ".", "log.create")
 
 

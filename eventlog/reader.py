@@ -205,7 +205,8 @@ class Reader:
             row = self.stream(stream)
             newest = self.rows("SELECT seq, hash FROM event WHERE stream = ? ORDER BY seq DESC LIMIT 1", (stream,))
         finally:
-            self.rows("RELEASE newest")
+            if not self._handle.get_autocommit():  # after a failure of the device SQLite has ended the transaction by itself (case 17)
+                self.rows("RELEASE newest")
         if row is None or newest != ([(row.head_seq, row.head_hash)] if row.head_seq else []):
             raise self._cache_damaged(stream, position)
 

@@ -3,18 +3,22 @@
 Memory holds one image, one page of events and two bits for each blob, however long the log is.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from eventlog import events
-from eventlog.errors import CorruptError
+from eventlog.errors import CorruptError, UncertainCommitError
 from eventlog.findings import Finding
 from eventlog.image import Entry, Image, check_image, fold_into, root_hash
 from eventlog.reader import BEGINNING, Position, Reader, StoredEvent, StreamRow
+from eventlog.show import show_text
 from eventlog.values import ContentId, Seq, StreamId
 from eventlog.verify_blobs import BlobMark, BlobWalk, check_blobs, check_contents, check_output, find_mark
 from eventlog.verify_forks import check_fork
+
+_SQLITE_IOERR = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +108,24 @@ def _collecting(findings: list[Finding], where: str, stream: StreamId | None = N
 
 
 def _check_database(reader: Reader) -> Iterator[Finding]:
-    for (message,) in reader.rows("PRAGMA integrity_check"):
-        if message != "ok":
-            yield Finding("database", f"SQLite's integrity check says: {message}")
+    said = _ask_integrity(reader)
+    if said == ["ok"]:
+        return
+    again = _ask_integrity(reader)
+    if said != again or any(map(_is_weather, said)):
+        raise UncertainCommitError(f"{reader.name}: a page could not be read ({show_text(said[0])}); open the log again")
+    for message in said:
+        yield Finding("database", f"SQLite's integrity check says: {message}")
+
+
+def _ask_integrity(reader: Reader) -> list[str]:
+    return [str(message) for (message,) in reader.rows("PRAGMA integrity_check")]
+
+
+def _is_weather(message: str) -> bool:
+    """A page that could not be read (SQLITE_IOERR, of any kind) says nothing about the log. SQLite's check tells of it in its text only,
+    and not always: what it says once and not twice is weather too."""
+    return any(int(code) & 0xFF == _SQLITE_IOERR for code in re.findall(r"error code=(\d+)", message))
 
 
 def _check_orphan_rows(reader: Reader) -> Iterator[Finding]:

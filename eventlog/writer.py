@@ -143,8 +143,11 @@ class Writer:
         handle = connection.open_writable(path, clock=clock)
         try:
             return cls(handle, path, ids, redact)
-        except apsw.Error as error:
-            raise connection.translate(error, path) from error
+        except BaseException as error:
+            handle.close()  # whoever tries again must not find the locks of the attempt before
+            if isinstance(error, apsw.Error):
+                raise connection.translate(error, path) from error
+            raise
 
     @property
     def log_id(self) -> LogId:
@@ -289,7 +292,11 @@ class Writer:
     def check_fence(self, stream: StreamId, epoch: Epoch) -> None:
         """Raise StaleEpochError once a newer epoch holds the floor; one short read, no lock."""
         self._guard()
-        floor = self.reader.floor(stream)
+        try:
+            floor = self.reader.floor(stream)
+        except UncertainCommitError:
+            self._poisoned = True
+            raise
         if epoch < floor:
             raise StaleEpochError(f"{self.name}: session {stream}: epoch {epoch} is below the floor {floor}; a newer driver has it")
 
@@ -599,7 +606,7 @@ class Writer:
         try:
             self._handle.execute(sql, bindings).fetchall()
         except apsw.Error as error:
-            raise connection.translate(error, self.path) from error
+            raise self._failed(error) from error
 
     def _many(self, sql: str, rows: Sequence[tuple[object, ...]]) -> None:
         if not rows:
@@ -607,7 +614,14 @@ class Writer:
         try:
             self._handle.executemany(sql, rows).fetchall()
         except apsw.Error as error:
-            raise connection.translate(error, self.path) from error
+            raise self._failed(error) from error
+
+    def _failed(self, error: apsw.Error) -> Exception:
+        """The typed error; after a failure of the device nothing more is written through this handle, BEGIN included (L7)."""
+        failure = connection.translate(error, self.path)
+        if isinstance(failure, UncertainCommitError):
+            self._poisoned = True
+        return failure
 
     def _abandon(self, error: BaseException) -> None:
         """End the transaction that `error` stopped. After a failure of the device nothing more is written through this handle."""
@@ -632,7 +646,8 @@ class Writer:
             self._handle.execute("COMMIT").fetchall()
         except apsw.FullError as error:
             self._rollback()
-            raise connection.translate(error, self.path) from error
+            if not self._stands(event_ids):
+                raise connection.translate(error, self.path) from error
         except apsw.Error as error:
             # The commit may or may not stand (case 17: SQLite may have rolled back already). Only the file knows.
             self._poisoned = True
@@ -644,6 +659,15 @@ class Writer:
         steps.reach(f"{purpose}.commit.after")
         if self.on_pinned_wal is not None:
             self._wal_watch.look(self.path, self.on_pinned_wal)
+
+
+    def _stands(self, event_ids: tuple[bytes, ...]) -> bool:
+        """Whether a commit that met a full disk stands all the same: the room may have ended in a checkpoint behind it."""
+        try:
+            return bool(event_ids) and self.reader.find(event_ids[0]) is not None
+        except UncertainCommitError as error:
+            self._poisoned = True
+            raise UncertainCommitError(str(error), event_ids) from error
 
 
 _INSERT_EVENT = "INSERT INTO event (stream, seq, id, epoch, kind, version, payload, prev_hash, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"

@@ -101,3 +101,18 @@ def test_a_list_of_chunks_comes_back() -> None:
 def test_a_content_of_one_chunk_is_not_cut_into_chunks() -> None:
     with pytest.raises(CorruptError, match="do not fit"):
         codec.decode_chunk_list(codec.Blob(NAME, "chunks", len(TEXT), NAME))
+
+
+@pytest.mark.parametrize("size", [0, 1, codec.LEAST_COMPRESSED_BYTES - 1])
+def test_a_small_content_is_kept_raw_however_well_it_packs(size: int) -> None:
+    assert codec.encode_blob(b"a" * size).codec == "raw"
+
+
+def test_a_content_is_kept_packed_only_where_that_saves_an_eighth() -> None:
+    """Beside `tail`, which does not pack, a run of one letter costs a few bytes: the room saved is that run."""
+    tail = b"".join(codec.content_id(b"%d" % number) for number in range(64))
+    kinds = [codec.encode_blob(tail + b"a" * run).codec for run in range(0, 1024, 16)]
+    assert kinds[0] == "raw" and kinds[-1] == "zstd" and kinds == sorted(kinds), "raw up to one size, packed from there on"
+    least = kinds.index("zstd") * 16
+    assert least >= (len(tail) + least) / codec.LEAST_SAVING > least - 48
+    assert codec.decode_blob(codec.encode_blob(tail + b"a" * least)) == tail + b"a" * least

@@ -82,10 +82,20 @@ def test_where_the_wal_is_not_to_be_had_the_log_is_refused(tmp_path: Path) -> No
         connection.set_wal(memory, "here")
 
 
+def index_full() -> apsw.Error:
+    """The index in shared memory could not be made larger: the way a full disk shows when the index is the first to grow."""
+    error = apsw.exception_for(apsw.SQLITE_IOERR_SHMSIZE)
+    assert isinstance(error, apsw.IOError)
+    return error
+
+
 TRANSLATED: list[tuple[apsw.Error, type[Exception], str]] = [
     (apsw.BusyError("x"), BusyError, "LogBusy: holder unknown"),
     (apsw.LockedError("x"), BusyError, "LogBusy: holder unknown"),
+    (apsw.ProtocolError("x"), BusyError, "LogBusy: holder unknown"),
     (apsw.FullError("x"), FullError, "no room left"),
+    (index_full(), FullError, "no room left for the log's index"),
+    (apsw.NoMemError("x"), UncertainCommitError, "not enough memory"),
     (apsw.CorruptError("x"), CorruptError, "is damaged"),
     (apsw.NotADBError("x"), CorruptError, "is damaged"),
     (apsw.ConstraintError("x"), CorruptError, "no sound log allows"),

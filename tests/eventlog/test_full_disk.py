@@ -1,10 +1,12 @@
 """A disk that is really full, of any size: retry, never corrupt, never a new log, never half of one."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import apsw
 import pytest
 
 from eventlog import codec
@@ -14,7 +16,7 @@ from eventlog.ports import RandomIds
 from eventlog.reader import Reader
 from eventlog.values import Epoch
 from eventlog.verify import verify
-from eventlog.writer import Writer
+from eventlog.writer import Record, Writer
 from tests.eventlog import support
 from tests.eventlog.support import STREAM
 from tests.recovery.workspace.support import run_with_own_mounts
@@ -54,10 +56,7 @@ def test_case_17_a_log_made_on_a_disk_of_any_size_is_whole_or_absent(tmp_path: P
                 create_log(path, STREAM, support.opened(image={b"": support.IMAGE[b""]}), noise(14), RandomIds())
             except (FullError, UncertainCommitError):
                 ends.add("full")
-                assert not os.path.exists(path)
-            except OSError:
-                ends.add("full")  # not even the file could be made
-                assert not os.path.exists(path)
+                assert os.listdir(place) == [], "whoever tries again needs the room"
             else:
                 ends.add("made")
                 # Look at a copy elsewhere: a reader needs room for its index, and here may be none.
@@ -94,5 +93,76 @@ def test_case_17_an_append_on_a_full_disk_records_nothing_and_goes_on_when_there
             support.add(writer, 1, "late")
         writer.close()
         successor.close()
+
+    run_with_own_mounts(fill_and_go_on)
+
+
+def test_case_17_a_transaction_that_fills_400_kib_is_temporary(tmp_path: Path) -> None:
+    """The case as it was reported: outcome blobs until there is no room, then COMMIT."""
+    made = tmp_path / "made"
+    made.mkdir()
+    writer = support.open_writer(support.create_small(made))
+    writer.raise_floor(STREAM, Epoch(1), support.started())
+    support.add(writer, 1, "before")
+    writer.close()
+    support.checkpoint(str(made / "log.sqlite"))
+    place = tmp_path / "small"
+    place.mkdir()
+    path = str(place / "log.sqlite")
+
+    def fill_and_go_on() -> None:
+        mount(place, 400 * KIB)
+        shutil.copyfile(made / "log.sqlite", path)
+        writer = Writer.open(path, RandomIds())
+        sent = [Record(support.note("outcome").event, (), b"o" * 16)]
+        blobs = list(noise(8))
+        for _ in range(3):
+            with pytest.raises(FullError, match="nothing was recorded"):
+                writer.append(STREAM, Epoch(1), sent, blobs, "outcome")
+            with pytest.raises(FullError, match="nothing was recorded"):
+                writer.insert_blobs(blobs)
+            assert writer.reader.find(b"o" * 16) is None
+        with pytest.raises(FullError, match="make room and run the same command again"):
+            create_log(str(place / "other.sqlite"), STREAM, support.opened(image={b"": support.IMAGE[b""]}), (), RandomIds())
+        assert sorted(os.listdir(place)) == ["log.sqlite", "log.sqlite-shm", "log.sqlite-wal"], "no new log, and nothing of one"
+        assert is_sound(path) and support.texts(path) == ["before"]
+        subprocess.run(["mount", "-o", "remount,size=8m", str(place)], check=True)
+        stands = writer.append(STREAM, Epoch(1), sent, blobs, "outcome")
+        writer.close()
+        assert support.texts(path) == ["before", "outcome"] and is_sound(path)
+        again = Writer.open(path, RandomIds())
+        assert again.append(STREAM, Epoch(1), sent, blobs, "outcome") == stands
+        again.close()
+
+    run_with_own_mounts(fill_and_go_on)
+
+
+def test_case_17_a_checkpoint_that_does_not_fit_is_temporary(tmp_path: Path) -> None:
+    """The WAL has it all, and there is no room to bring it into the file: every commit stands, and the checkpoint works later."""
+    place = tmp_path / "small"
+    place.mkdir()
+    path = str(place / "log.sqlite")
+
+    def fill_and_go_on() -> None:
+        mount(place, 8192 * KIB)
+        create_log(path, STREAM, support.opened(image={b"": support.IMAGE[b""]}), (), RandomIds())
+        writer = Writer.open(path, RandomIds())
+        writer.raise_floor(STREAM, Epoch(1), support.started())
+        for number in range(8):
+            writer.append(STREAM, Epoch(1), [support.note(f"{number}")], noise(4), "outcome")
+        kept = [f"{number}" for number in range(8)]
+        used = sum(os.stat(place / name).st_blocks * 512 for name in os.listdir(place))
+        subprocess.run(["mount", "-o", f"remount,size={used + 64 * KIB}", str(place)], check=True)
+        with pytest.raises(apsw.FullError):
+            writer._handle.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        assert support.texts(path) == kept and is_sound(path)
+        with pytest.raises(FullError):
+            writer.append(STREAM, Epoch(1), [support.note("no room")], noise(8), "outcome")
+        assert support.texts(path) == kept and is_sound(path)
+        subprocess.run(["mount", "-o", "remount,size=16m", str(place)], check=True)
+        assert writer._handle.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE) == (0, 0)
+        writer.append(STREAM, Epoch(1), [support.note("room")], noise(8), "outcome")
+        writer.close()
+        assert support.texts(path) == [*kept, "room"] and is_sound(path)
 
     run_with_own_mounts(fill_and_go_on)

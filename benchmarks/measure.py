@@ -1,0 +1,65 @@
+"""Measuring side by side: what is compared runs in turns in one run, and is told as medians and ratios beside its budget. Nothing fails."""
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+Work = Callable[[], object]
+
+
+def interleave(subjects: Mapping[str, Work], rounds: int, warm: int = 5) -> dict[str, list[float]]:
+    """Seconds of each subject, once per round, the first of a round changing; the `warm` first rounds are not counted."""
+    names = list(subjects)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(warm + rounds):
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            before = time.perf_counter()
+            subjects[name]()
+            passed = time.perf_counter() - before
+            if number >= warm:
+                seconds[name].append(passed)
+    return seconds
+
+
+@dataclass
+class Report:
+    """Lines for people as they come, and the same as one JSON object at the end."""
+
+    found: dict[str, object] = field(default_factory=dict)
+
+    def head(self, title: str) -> None:
+        print(f"\n{title}")
+
+    def compare(self, title: str, seconds: Mapping[str, list[float]], bare: str, budgets: Mapping[str, float]) -> None:
+        """A table of medians and their ratios to the subject `bare`, beside the budget where there is one."""
+        self.head(title)
+        base = statistics.median(seconds[bare])
+        rows: dict[str, object] = {}
+        for name, values in seconds.items():
+            middle = statistics.median(values)
+            budget = budgets.get(name)
+            verdict = "" if budget is None else f"  budget {budget:g} x: {'kept' if middle <= budget * base else 'MISSED'}"
+            low, high = min(values), sorted(values)[int(len(values) * 0.95)]
+            told = f"p50 {middle * 1e3:9.3f} ms  p95 {high * 1e3:9.3f}  least {low * 1e3:9.3f}"
+            print(f"  {name:<44} {told}  {middle / base:6.2f} x{verdict}")
+            rows[name] = {"p50_ms": middle * 1e3, "p95_ms": high * 1e3, "least_ms": low * 1e3, "ratio": middle / base, "budget": budget}
+        self.found[title] = rows
+
+    def figure(self, title: str, value: float, unit: str, budget: float | None = None, at_least: bool = False) -> None:
+        """One number, beside its budget where there is one."""
+        kept = budget is None or (value >= budget if at_least else value <= budget)
+        limit = "" if budget is None else f"  budget {'>=' if at_least else '<='} {budget:g} {unit}: {'kept' if kept else 'MISSED'}"
+        print(f"  {title:<60} {value:10.2f} {unit}{limit}")
+        self.found[title] = {"value": value, "unit": unit, "budget": budget}
+
+    def note(self, title: str, text: str) -> None:
+        """A word in place of a number."""
+        print(f"  {title:<60} {text}")
+        self.found[title] = text
+
+    def write(self, path: str) -> None:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(self.found, file, indent=2)
