@@ -11,6 +11,7 @@ from pathlib import Path
 import apsw
 
 from eventlog.errors import BusyError, CorruptError, FullError, LogMissingError, MisuseError, UncertainCommitError
+from eventlog.holder import Holder, describe, look_up_holder
 from eventlog.show import show_text
 from eventlog.values import FORMAT, READABLE_FORMATS
 
@@ -38,12 +39,14 @@ def name_for_sqlite(path: str) -> str:
         ) from error
 
 
-def open_writable(path: str) -> apsw.Connection:
+def open_writable(path: str, busy_ms: int = BUSY_MS) -> apsw.Connection:
     """A connection that may write an existing log; one of an older format becomes one of this format first.
+
+    It waits for a lock for `busy_ms` milliseconds.
 
     Raises LogMissingError, CorruptError, BusyError, MisuseError.
     """
-    connection = _open(path, apsw.SQLITE_OPEN_READWRITE)
+    connection = _open(path, apsw.SQLITE_OPEN_READWRITE, busy_ms)
     if connection.pragma("user_version") != FORMAT:
         try:
             _upgrade(connection)
@@ -55,7 +58,7 @@ def open_writable(path: str) -> apsw.Connection:
 
 def open_readable(path: str) -> apsw.Connection:
     """A connection that cannot write; it neither checkpoints nor deletes the WAL of a killed log."""
-    return _open(path, apsw.SQLITE_OPEN_READONLY)
+    return _open(path, apsw.SQLITE_OPEN_READONLY, BUSY_MS)
 
 
 def create(path: str) -> apsw.Connection:
@@ -66,7 +69,7 @@ def create(path: str) -> apsw.Connection:
     connection = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READWRITE)
     set_page_size(connection)
     set_incremental_vacuum(connection)
-    _settle(connection, path)
+    _settle(connection, path, BUSY_MS)
     _require(connection.pragma("auto_vacuum") == 2, f"{show_text(path)}: incremental auto_vacuum could not be set")
     connection.execute("BEGIN").fetchall()  # or each statement would be a commit of its own
     connection.pragma("application_id", APPLICATION_ID)
@@ -96,7 +99,7 @@ def _upgrade(connection: apsw.Connection) -> None:
         raise
 
 
-def _open(path: str, flags: int) -> apsw.Connection:
+def _open(path: str, flags: int, busy_ms: int) -> apsw.Connection:
     check_sqlite_version(apsw.sqlite_lib_version())
     name = name_for_sqlite(path)
     if not os.path.exists(path):
@@ -110,15 +113,15 @@ def _open(path: str, flags: int) -> apsw.Connection:
         raise CorruptError(f"{show_text(path)}: the log is an empty file; put it back, its -wal file may hold the newest events")
     try:
         connection = apsw.Connection(name, flags=flags)
-        _check_format(connection, path)
-        _settle(connection, path, readonly=flags == apsw.SQLITE_OPEN_READONLY)
+        _check_format(connection, path, busy_ms)
+        _settle(connection, path, busy_ms, readonly=flags == apsw.SQLITE_OPEN_READONLY)
     except apsw.Error as error:
         raise translate(error, path) from error
     return connection
 
 
-def _check_format(connection: apsw.Connection, path: str) -> None:
-    set_busy_timeout(connection)
+def _check_format(connection: apsw.Connection, path: str, busy_ms: int) -> None:
+    set_busy_timeout(connection, busy_ms)
     if connection.pragma("application_id") != APPLICATION_ID:
         raise CorruptError(f"{show_text(path)}: not a crashworthy log (its application id is another); name the log.sqlite of a session")
     found = connection.pragma("user_version")
@@ -129,8 +132,8 @@ def _check_format(connection: apsw.Connection, path: str) -> None:
         )
 
 
-def _settle(connection: apsw.Connection, path: str, readonly: bool = False) -> None:
-    set_busy_timeout(connection)
+def _settle(connection: apsw.Connection, path: str, busy_ms: int, readonly: bool = False) -> None:
+    set_busy_timeout(connection, busy_ms)
     set_recursive_triggers(connection)
     set_foreign_keys(connection)
     if readonly:
@@ -150,9 +153,9 @@ def set_incremental_vacuum(connection: apsw.Connection) -> None:
     connection.pragma("auto_vacuum", "incremental")
 
 
-def set_busy_timeout(connection: apsw.Connection) -> None:
+def set_busy_timeout(connection: apsw.Connection, busy_ms: int) -> None:
     """A bounded wait for the write lock; past it the holder is named (L4)."""
-    connection.set_busy_timeout(BUSY_MS)
+    connection.set_busy_timeout(busy_ms)
 
 
 def set_recursive_triggers(connection: apsw.Connection) -> None:
@@ -201,7 +204,8 @@ def translate(error: apsw.Error, path: str) -> Exception:
     name = show_text(path)
     match error:
         case apsw.BusyError() | apsw.LockedError():
-            return BusyError(f"{name}: the log is locked by another process ({describe_holder(path)}); try again, or end that process")
+            holder = find_holder(path)
+            return BusyError(f"{name}: LogBusy: {describe(holder)}; try again, or end that process", holder)
         case apsw.FullError():
             return FullError(f"{name}: no room left on the device; nothing was recorded; make room and run the same command again")
         case apsw.CorruptError() | apsw.NotADBError():
@@ -218,25 +222,18 @@ def translate(error: apsw.Error, path: str) -> Exception:
             return CorruptError(f"{name}: SQLite says: {error}; run `eventlog verify {name}`")
 
 
-def describe_holder(path: str) -> str:
-    """Who holds the log's write lock, asked by a helper process without a log handle (L4); "holder unknown" when it cannot be told."""
+def find_holder(path: str) -> Holder | None:
+    """Who holds the log's write lock, asked by a helper process without a log handle (L4); None when nobody does, or nobody can tell."""
     # F_GETLK on the WAL index's write-lock byte (120), as SQLite's unix VFS places it. A process of its own, because
     # closing the file here would drop this process's locks (FACTS, trap 1).
     code = (
         "import fcntl,struct,sys\n"
         "f=open(sys.argv[1],'rb+')\n"
-        "r=fcntl.fcntl(f,fcntl.F_GETLK,struct.pack('hhqqi',fcntl.F_WRLCK,0,120,1,0))\n"
-        "print(struct.unpack('hhqqi',r)[4])\n"
+        "r=struct.unpack('hhqqi',fcntl.fcntl(f,fcntl.F_GETLK,struct.pack('hhqqi',fcntl.F_WRLCK,0,120,1,0)))\n"
+        "print('' if r[0]==fcntl.F_UNLCK else max(r[4],0))\n"
     )
     pid = run_helper([sys.executable, "-I", "-S", "-c", code, path + "-shm"]).strip()
-    if not pid.isdigit() or pid == "0":
-        return "holder unknown"
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            command = file.read().replace(b"\0", b" ").decode("utf-8", "surrogateescape").strip()
-    except OSError:
-        return f"held by pid {pid}"
-    return f"held by pid {pid}: {show_text(command)[:200]}"
+    return look_up_holder(int(pid)) if pid.isdigit() else None
 
 
 def run_helper(arguments: list[str]) -> str:

@@ -14,13 +14,14 @@ Steps: `<purpose>.commit.before` (no lock held), `.locked` (just before COMMIT),
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
 
 from eventlog import codec, connection, events, steps
 from eventlog.errors import (
+    BusyError,
     CorruptError,
     EpochTakenError,
     HeadMovedError,
@@ -38,6 +39,8 @@ from eventlog.ports import Ids
 from eventlog.reader import Reader, StreamRow
 from eventlog.show import show_text
 from eventlog.values import ZERO_HASH, Epoch, LogId, Seq, StreamId
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,9 @@ class Admitted:
     is_new: bool
 
 
+Unlock = Callable[[BusyError], bool]
+"""Asked when a lock was not to be had within its bound: True when whoever held it is gone, and the lock is to be tried for again (L4)."""
+
 Redact = Callable[[events.Event], events.Event]
 """Takes out of an event what must not be written down. It is called before anything is encoded, hashed or locked."""
 
@@ -98,8 +104,11 @@ class _AlreadyAdmittedError(Exception):
 class Writer:
     """The one writing handle of a process. Never used after a fork; poisoned by an uncertain commit."""
 
-    def __init__(self, handle: apsw.Connection, path: str, ids: Ids, redact: Redact | None = None) -> None:
+    def __init__(
+        self, handle: apsw.Connection, path: str, ids: Ids, redact: Redact | None = None, unlock: Unlock | None = None
+    ) -> None:  # fmt: skip
         self._handle = handle
+        self._unlock = unlock
         self._redact = redact
         self._ids = ids
         self._pid = os.getpid()
@@ -110,14 +119,18 @@ class Writer:
         self._held = _file_identities(path)
 
     @classmethod
-    def open(cls, path: str, ids: Ids, redact: Redact | None = None) -> "Writer":
+    def open(
+        cls, path: str, ids: Ids, redact: Redact | None = None, unlock: Unlock | None = None, busy_ms: int = connection.BUSY_MS
+    ) -> "Writer":
         """Open an existing log for writing; `redact` sees every event before it is written.
+
+        The write lock is waited for `busy_ms` milliseconds; `unlock` is asked what then.
 
         Raises LogMissingError, CorruptError, BusyError, MisuseError.
         """
-        handle = connection.open_writable(path)
+        handle = _until_unlocked(lambda: connection.open_writable(path, busy_ms), unlock)
         try:
-            return cls(handle, path, ids, redact)
+            return cls(handle, path, ids, redact, unlock)
         except apsw.Error as error:
             raise connection.translate(error, path) from error
 
@@ -176,7 +189,7 @@ class Writer:
         """Begin a stream with its first event (session_opened or session_forked), in one commit. Raises MisuseError when it is there."""
         prepared = self._prepare([first])
         steps.reach(f"{purpose}.commit.before")
-        self._run("BEGIN IMMEDIATE")
+        self._begin()
         try:
             self._check_files()
             if self.reader.stream(stream) is not None:
@@ -204,7 +217,7 @@ class Writer:
         """Insert blobs ahead of the commit that names them: content-addressed, harmless when that never comes."""
         self._guard()
         batch = tuple(blobs)
-        self._run("BEGIN IMMEDIATE")
+        self._begin()
         try:
             self._check_files()
             self._insert_blobs(batch)
@@ -238,7 +251,7 @@ class Writer:
         self, stream: StreamId, prepared: list[_Prepared], blobs: tuple[codec.Blob, ...], purpose: str, check: Callable[[StreamRow], Epoch]
     ) -> list[Appended]:
         steps.reach(f"{purpose}.commit.before")
-        self._run("BEGIN IMMEDIATE")
+        self._begin()
         try:
             self._check_files()
             row = self._checked_row(stream)
@@ -378,6 +391,10 @@ class Writer:
                 f"{self.name}: the files at this path are no longer those this driver opened; stop whatever replaced them and drive again"
             )
 
+    def _begin(self) -> None:
+        """Take the write lock; past the bound whoever holds it is judged (L4)."""
+        _until_unlocked(lambda: self._run("BEGIN IMMEDIATE"), self._unlock)
+
     def _run(self, sql: str, bindings: tuple[object, ...] = ()) -> None:
         try:
             self._handle.execute(sql, bindings).fetchall()
@@ -423,6 +440,15 @@ class Writer:
                 event_ids,
             ) from error
         steps.reach(f"{purpose}.commit.after")
+
+
+def _until_unlocked(act: Callable[[], T], unlock: Unlock | None) -> T:
+    while True:
+        try:
+            return act()
+        except BusyError as error:
+            if unlock is None or not unlock(error):
+                raise
 
 
 _INSERT_CHANGE = f"INSERT INTO image_change (stream, seq, idx, {COLUMNS}) VALUES ({', '.join('?' * 16)})"

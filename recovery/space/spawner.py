@@ -17,8 +17,8 @@ from collections.abc import Callable
 from eventlog import steps
 from eventlog.errors import CrashworthyError, StaleEpochError
 from eventlog.ports import Clock, Host
+from eventlog.process_identity import ProcessIdentity, identify, identify_self
 from recovery.space import protocol, shim
-from recovery.space.identity import ProcessIdentity, identify, identify_self
 from recovery.space.kernel import name_process
 from recovery.space.ledger import Ledger, append_fenced
 from recovery.space.marks import join_mark

@@ -286,7 +286,7 @@ writer._handle.execute("BEGIN IMMEDIATE").fetchall()
 try:
     support.add(other, 4, "x")
 except BusyError:
-    print(connection.describe_holder(path))
+    print(connection.describe(connection.find_holder(path)))
 writer._handle.execute("ROLLBACK").fetchall()
 reader = Reader.open(path)
 assert not verify(reader).findings

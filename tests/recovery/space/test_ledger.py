@@ -12,7 +12,7 @@ from eventlog import steps
 from eventlog.errors import BusyError, CorruptError, LogMissingError, StaleEpochError
 from eventlog.events import Exit
 from eventlog.ports import FakeClock, SystemClock
-from recovery.space.identity import ProcessIdentity
+from eventlog.process_identity import ProcessIdentity
 from recovery.space.ledger import Ledger, LedgerView, append_fenced, create_ledger
 from recovery.space.lock import FileLock
 from recovery.space.records import (
