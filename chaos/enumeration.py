@@ -43,7 +43,8 @@ def enumerate_trials(recording: Recording, scenario: Scenario, trial_set: TrialS
     """The trials of one set, numbered from `first_number`, in a fixed order.
 
     Of a scenario with a plan of its own: that one trial, and the other steps are `not in this scenario`. Else one kill for each step that
-    the set names, a freeze for each of its steps (but where the holder of a lock cannot be known), and the exec trial where its step is passed.
+    the set names, a freeze for each of its steps (but where the holder of a lock cannot be known), and the exec trial where its step
+    is passed.
     Raises MisuseError when the recording holds what is no step.
     """
     where = f"recording of {recording.scenario}"

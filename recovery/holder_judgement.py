@@ -1,7 +1,7 @@
 """Whether a process that does not let go of a lock may be ended (rule L4). Pure.
 
 Only a process of an older epoch of this very session may: a driver by its identity file, a spawner, shim or file worker by what the
-ledger says of it, or, where it has not come to stand there yet, by the process that forked it or the kill mark it has joined. An epoch is
+ledger says of it, or, where it has not come to stand there yet, by the mark of its epoch (recovery/space/epoch_mark.py). An epoch is
 older when it is below the one that the judging driver intends to have, whether or not the log's floor has been raised yet. A command of
 `eventlog` has no epoch and may be at long work (a compaction): it is named and left alone, like any stranger.
 """
@@ -16,11 +16,9 @@ from recovery.space.records import Attempt, LedgerState
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """What is known of a lock's holder: who it is, who forked it (None where that is not known or was ended), and the epoch of the
-    kill mark that it has joined (None: none of this session's)."""
+    """What is known of a lock's holder: who it is, and the epoch under which it bears the mark of this space (None: it bears none)."""
 
     identity: ProcessIdentity | None
-    parent: ProcessIdentity | None = None
     marked_epoch: int | None = None
 
 
@@ -59,15 +57,12 @@ def judge_holder(suspect: Suspect, writing: Sequence[Writing], ledger: LedgerSta
 
 def _find_epoch(suspect: Suspect, identity: ProcessIdentity, writing: Sequence[Writing], ledger: LedgerState | None) -> int | None:
     """The newest epoch of which the process is known to be, None for a stranger."""
-    drivers = [(one.identity, one.epoch) for one in writing if one.is_driver]
-    if ledger is None:
-        return max((epoch for known, epoch in drivers if known == identity), default=None)
-    helpers = [(helper.registered.identity, helper.registered.epoch) for helper in ledger.helpers.values()]
-    own = [epoch for known, epoch in (*drivers, *helpers, *_started(ledger)) if known == identity]
-    # A fork that has not come to its first record yet is known by who forked it, or by the leaf that it joined first of all.
-    forked = [epoch for known, epoch in (*drivers, *helpers) if known == suspect.parent]
+    known = [(one.identity, one.epoch) for one in writing if one.is_driver]
     marked = [] if suspect.marked_epoch is None else [suspect.marked_epoch]
-    return max(own or (*forked, *marked), default=None)
+    if ledger is not None:
+        known += [(helper.registered.identity, helper.registered.epoch) for helper in ledger.helpers.values()]
+        known += _started(ledger)
+    return max((*marked, *(epoch for one, epoch in known if one == identity)), default=None)
 
 
 def _started(ledger: LedgerState) -> Iterator[tuple[ProcessIdentity, int]]:

@@ -16,12 +16,12 @@ from eventlog.errors import BusyError
 from eventlog.holder import Holder
 from eventlog.identity_files import read_identities
 from eventlog.ports import Clock, Host
-from eventlog.process_identity import ProcessIdentity, identify, read_stat
+from eventlog.process_identity import ProcessIdentity
 from recovery.holder_judgement import End, Leave, Suspect, judge_holder
 from recovery.opening import log_path
+from recovery.space.epoch_mark import read_epoch
 from recovery.space.identity import kill_and_wait
 from recovery.space.ledger import Ledger
-from recovery.space.marks import MarkSetting, find_marked_epoch
 from recovery.space.records import LedgerState
 
 DEATH_SECS = 10.0
@@ -32,12 +32,9 @@ MOST_TRIES = 8
 class Unlock:
     """One driver's way past the holders of the log's and the ledger's lock. `epoch` is the one that it intends to have."""
 
-    def __init__(
-        self, state: str, epoch: int, setting: MarkSetting, clock: Clock, host: Host, tell: Callable[[str], None]
-    ) -> None:  # fmt: skip
+    def __init__(self, state: str, epoch: int, clock: Clock, host: Host, tell: Callable[[str], None]) -> None:
         self._state = state
         self._epoch = epoch
-        self._setting = setting
         self._clock = clock
         self._host = host
         self._tell = tell
@@ -74,11 +71,9 @@ class Unlock:
 
     def _look_at(self, holder: Holder, ledger: LedgerState | None) -> Suspect:
         identity = holder.identify(self._host)
-        if identity is None or ledger is None:
+        if identity is None or ledger is None or ledger.header is None:
             return Suspect(identity)
-        fields = read_stat(identity.pid)
-        parent = identify(int(fields[1]), self._host) if fields else None
-        return Suspect(identity, parent, find_marked_epoch(identity.pid, ledger, self._setting))
+        return Suspect(identity, read_epoch(identity.pid, ledger.header.ledger_id))
 
     def _end(self, identity: ProcessIdentity, ask: Callable[[], Holder | None]) -> None:
         def still_holds() -> bool:

@@ -171,7 +171,7 @@ def _drive_epoch(
     nonce = ports.ids.new_id().hex()
     driver = events.DriverIdentity(nonce, identity.pid, identity.start_ticks, identity.boot_id, identity.pid_namespace)
     identity_file = leave_identity(order.state, Writing(nonce, identity, epoch, DRIVE))
-    unlock = Unlock(order.state, epoch, setting, ports.clock, ports.host, _tell)
+    unlock = Unlock(order.state, epoch, ports.clock, ports.host, _tell)
     if isinstance(ledger, Ledger):
         ledger.judge_holders(settings.lock_secs, unlock.free_ledger(ledger))
     busy_ms = max(1, round(settings.lock_secs * 1000))

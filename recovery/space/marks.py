@@ -21,13 +21,11 @@ from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity, is_dead, open_process, read_start_ticks, read_stat
 from eventlog.show import show_text
 from recovery.space.identity import kill_and_wait
-from recovery.space.records import LedgerState
 
 MarkKind = Literal["cgroup", "environment"]
 ENVIRONMENT_VARIABLE = "CRASHWORTHY_MARK"
 DEATH_SECS = 10.0
 _NUMBER = re.compile(r"\d+")
-_HELPER_LEAF = re.compile(r"e([0-9]+)-(?:spawner|worker)\Z")
 _NOTHING_TOUCHED = "no workspace path was touched; end what is named and drive again"
 
 
@@ -253,28 +251,6 @@ def count_members(leaf: str) -> int:
     with contextlib.suppress(FileNotFoundError), open(f"{leaf}/cgroup.procs", encoding="ascii") as file:
         return len(file.read().split())
     return 0
-
-
-def find_marked_epoch(pid: int, ledger: LedgerState, setting: MarkSetting) -> int | None:
-    """The epoch of the cgroup leaf of this space that a process has joined, None when it is in none. A command is in a leaf below."""
-    for attempt in ledger.attempts.values():
-        kind, _, leaf = attempt.prepared.mark.partition(":")
-        if kind == "cgroup" and pid in _read_pids(leaf):
-            return attempt.epoch
-    if setting.kind != "cgroup" or ledger.header is None:
-        return None
-    space = name_mark(setting, ledger.header.ledger_id, "").partition(":")[2]
-    for name in os.listdir(space) if os.path.isdir(space) else []:
-        helper = _HELPER_LEAF.match(name)
-        if helper is not None and pid in _read_pids(space + name):
-            return int(helper[1])
-    return None
-
-
-def _read_pids(leaf: str) -> list[int]:
-    with contextlib.suppress(OSError), open(f"{leaf}/cgroup.procs", encoding="ascii") as file:
-        return [int(line) for line in file.read().split()]
-    return []  # the leaf is gone, or was never made
 
 
 def _is_zombie(pid: int) -> bool:
