@@ -159,6 +159,9 @@ def _choose_frozen(
             reasons[step] = "process already gone by then"
         elif lock_of(parsed) and step not in named:
             reasons[step] = "lock held"
+    held = [step for step in steps if step not in reasons and lock_of(parse_step(step))]
+    tried = _sample(held, trial_set.held)
+    reasons |= {step: "sampled" for step in held if step not in tried}
     aimed = tuple(step for step in steps if step not in reasons)
     return aimed, tuple(Unreachable(step, reasons[step]) for step in steps if step in reasons)
 

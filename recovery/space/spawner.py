@@ -1,8 +1,8 @@
 """The spawner: the one process of an epoch that forks without exec, forked itself before any thread, log handle or user code.
 
-Order: told its epoch, it joins its own kill mark, takes the mark of its epoch, then registers in the ledger under the lock (refused below the floor); only then
-can it fork. A takeover therefore either finds it registered, or it never forks anything. It ends when its driver's socket closes;
-its shims go on. Every fork ends in `os._exit`.
+Order: told its epoch, it joins its own kill mark, takes the mark of its epoch, then registers in the ledger under the lock (refused
+below the floor); only then can it fork. A takeover therefore either finds it registered, or it never forks anything. It ends when its
+driver's socket closes; its shims go on. Every fork ends in `os._exit`.
 """
 
 import contextlib

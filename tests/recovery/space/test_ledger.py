@@ -268,7 +268,7 @@ def test_rule_L4_the_holder_of_the_lock_is_named(tmp_path: Path) -> None:
     lock = FileLock(made.path + ".lock", clock, seconds=10.0)
     try:
         with (
-            pytest.raises(BusyError, match=rf"the ledger is locked \(held by pid {pid}\) for more than 10 s; end that process"),
+            pytest.raises(BusyError, match=rf"LogBusy: held by pid {pid} \(.*; the ledger is locked for more than 10 s; end that process"),
             lock.held(),
         ):
             pass
