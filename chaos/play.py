@@ -36,6 +36,7 @@ from chaos.stage import (
     Ended,
     Reached,
     Stage,
+    Traced,
     find_process,
     left_behind,
     read_roles,
@@ -347,8 +348,8 @@ class Play:
         return {"log": self._place.state / "log.sqlite-shm", "ledger": self._place.state / "space" / "ledger.lock"}
 
     def _prove_killed(self, action: Action) -> Fault:
-        """A process that was frozen with a lock: dead of signal 9 by its wait status, which neither the runner sent nor a wake let it
-        come to; and the driver that did it has come to the session's end."""
+        """A process that was frozen with a lock: dead of signal 9 by its wait status, never woken, killed by a successor by its own
+        trace; and the newest driver has come to the session's end."""
         pid = self._frozen.get(action.who, 0)
         if not pid:
             return Fault("", "killed", False, False, note="it was not frozen", who=action.who)
@@ -356,6 +357,8 @@ class Play:
         ended = next((ended for ended in self._stage.ends if role == "driver" and ended.epoch == int(epoch)), None)
         number = 0 if int(epoch) in self._killed else -ended.code if ended is not None else read_death(pid)
         note = "" if number == signal.SIGKILL else "it lives" if is_running(pid) else f"it died of signal {number}, not 9"
+        if not note and not any(map(_is_holder_s_end, read_trace(self._place))):
+            note = "no successor killed it"
         successor = next((ended for ended in self._stage.ends if ended.epoch == self._stage.newest), None)
         if not note and (successor is None or successor.code != 0):
             note = f"its successor ended with {successor.code if successor else 'nothing'} instead of 0"
@@ -462,6 +465,11 @@ class Play:
     def _last_words(self, epoch: int) -> str:
         lines = self._place.errors(epoch).read_text("utf-8", "replace").strip().splitlines()
         return lines[-1][:400] if lines else "(nothing on stderr)"
+
+
+def _is_holder_s_end(traced: Traced) -> bool:
+    """Whether a driver has killed the holder of a lock here."""
+    return traced.step.startswith("driver@") and ":unlock.kill.after:" in traced.step
 
 
 def _is_half_written(step: str) -> bool:

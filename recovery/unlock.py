@@ -65,8 +65,10 @@ class Unlock:
                     raise BusyError(f"{error}; {reason}", error.holder)
                 return False
             case End(identity=identity, epoch=epoch):
-                self._end(identity, ask)
-                self._tell(f"recovery: ended process {identity.pid} of epoch {epoch}: it held the lock of the {what} and did not let go")
+                if self._end(identity, ask):
+                    self._tell(
+                        f"recovery: ended process {identity.pid} of epoch {epoch}: it held the lock of the {what} and did not let go"
+                    )
                 return True
 
     def _look_at(self, holder: Holder, ledger: LedgerState | None) -> Suspect:
@@ -75,12 +77,20 @@ class Unlock:
             return Suspect(identity)
         return Suspect(identity, read_epoch(identity.pid, ledger.header.ledger_id))
 
-    def _end(self, identity: ProcessIdentity, ask: Callable[[], Holder | None]) -> None:
-        def still_holds() -> bool:
-            holder = ask()
-            return holder is not None and holder.identify(self._host) == identity
+    def _end(self, identity: ProcessIdentity, ask: Callable[[], Holder | None]) -> bool:
+        """Whether it was killed; nothing is done to one that has let go meanwhile."""
+        is_holder = False
 
-        steps.reach("unlock.kill.before")
+        def still_holds() -> bool:
+            nonlocal is_holder
+            holder = ask()
+            is_holder = holder is not None and holder.identify(self._host) == identity
+            if is_holder:
+                steps.reach("unlock.kill.before")
+            return is_holder
+
         if not kill_and_wait(identity, self._host, self._clock, DEATH_SECS, still_holds):
             raise BusyError(f"process {identity.pid} holds a lock and does not die (waited {DEATH_SECS:g} s); end it and drive again")
-        steps.reach("unlock.kill.after")
+        if is_holder:
+            steps.reach("unlock.kill.after")
+        return is_holder

@@ -74,11 +74,13 @@ def test_rule_L4_a_pid_that_is_another_process_by_now_is_not_killed(tmp_path: Pa
 
 
 @pytest.mark.parametrize("again", ["nobody", "another", "reused"])
-def test_rule_L4_who_has_let_go_meanwhile_is_not_killed(tmp_path: Path, sleeper: ProcessIdentity, free: Free, again: str) -> None:
+def test_rule_L4_who_has_let_go_meanwhile_is_not_killed(
+    tmp_path: Path, sleeper: ProcessIdentity, free: Free, again: str, said: list[str]
+) -> None:
     leave(tmp_path, sleeper)
     holders = {"nobody": None, "another": look_up_holder(os.getpid()), "reused": Holder(sleeper.pid, sleeper.start_ticks + 1, "x")}
     assert free(look_up_holder(sleeper.pid), holders[again])
-    assert is_running(sleeper.pid)
+    assert is_running(sleeper.pid) and said == []
 
 
 @pytest.mark.parametrize("epoch", [2, 3])
@@ -123,6 +125,8 @@ def test_the_kill_passes_its_two_steps(tmp_path: Path, sleeper: ProcessIdentity,
     steps.install(Hook())
     try:
         assert free(look_up_holder(sleeper.pid), None)
+        assert Hook.passed == []
+        assert free(look_up_holder(sleeper.pid), look_up_holder(sleeper.pid))
     finally:
         steps.install(None)
     assert Hook.passed == ["unlock.kill.before", "unlock.kill.after"]
