@@ -8,6 +8,7 @@ A plan is a list of actions, carried out one after the other. In text they are j
     freeze STEP                 SIGSTOP the process at the step; it stays there until it is woken or killed
     freeze who ROLE@EPOCH       the same now, wherever it is
     wake ROLE@EPOCH             SIGCONT a frozen process
+    killed ROLE@EPOCH           a frozen process, which held a lock, must be dead of signal 9 by now, and its successor at its end
     release ROLE@EPOCH          let a process that is held at a step go on
     start                       start the next driver, whatever became of those before
     end ROLE@EPOCH              wait for the end of that process
@@ -44,6 +45,7 @@ VERBS: Mapping[str, Verb] = {
     "kill": Verb("SIGKILL, from outside; the wait status must show signal 9", ("at", "who")),
     "freeze": Verb("SIGSTOP; the process must be seen stopped", ("at", "who")),
     "wake": Verb("SIGCONT to a frozen process", ("who",)),
+    "killed": Verb("its successor must have killed a frozen process that held a lock", ("who",)),
     "release": Verb("let a held process go on", ("who",)),
     "start": Verb("start the next driver while others live", ()),
     "end": Verb("wait for a process's end", ("who",)),

@@ -79,9 +79,11 @@ def base_environment() -> dict[str, str]:
     return {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ} | {"PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def driver_environment(place: Place, epoch: int, wait: frozenset[str], tell: frozenset[str]) -> dict[str, str]:
-    """The environment of the driver of `epoch`: the contract, the step socket, and what commands of scenarios use."""
-    return base_environment() | {
+def driver_environment(place: Place, epoch: int, wait: frozenset[str], tell: frozenset[str], lock_secs: float = 0.0) -> dict[str, str]:
+    """The environment of the driver of `epoch`: the contract, the step socket, and what commands of scenarios use. `lock_secs` is its
+    bound for a lock, 0 for the contract's own."""
+    bound = {"SESSION_LOCK_SECS": str(lock_secs)} if lock_secs else {}
+    return base_environment() | bound | {
         "SESSION_EPOCH": str(epoch),
         "SESSION_HOLDERS_DIR": str(place.directory / "holders"),
         "WITNESS": str(place.witness),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from chaos.results import Action, Recording, Trial
 from chaos.scenario import Scenario
-from chaos.step import Step, format_step, holds_lock, parse_step, role_of
+from chaos.step import Step, format_step, lock_of, parse_step, role_of
 from chaos.trial_set import TrialSet
 from eventlog.errors import MisuseError
 
@@ -43,7 +43,8 @@ def enumerate_trials(recording: Recording, scenario: Scenario, trial_set: TrialS
     """The trials of one set, numbered from `first_number`, in a fixed order.
 
     Of a scenario with a plan of its own: that one trial, and the other steps are `not in this scenario`. Else one kill for each step that
-    the set names, a freeze for each of its steps at which no lock is held, and the exec trial where its step is passed.
+    the set names, a freeze for each of its steps (but where the holder of a lock cannot be known), and the exec trial where its step
+    is passed.
     Raises MisuseError when the recording holds what is no step.
     """
     where = f"recording of {recording.scenario}"
@@ -144,21 +145,39 @@ def _choose_frozen(
         return (), ()
     first = min((parsed.epoch for parsed in map(parse_step, steps) if parsed.role == "driver"), default=1)
     window = _find_window(steps, trial_set, first)
+    named = _find_named(steps)
     reasons: dict[str, str] = {}
     for step in steps:
         parsed = parse_step(step)
         if role_of(parsed) not in trial_set.freeze:
             reasons[step] = "not in this scenario"
-        elif holds_lock(parsed):
-            reasons[step] = "lock held"
         elif step in unprovable:
             reasons[step] = "platform"
         elif step not in window:
             reasons[step] = "not in this scenario"
         elif _ends_session(parsed, steps):
             reasons[step] = "process already gone by then"
+        elif lock_of(parsed) and step not in named:
+            reasons[step] = "lock held"
+    held = [step for step in steps if step not in reasons and lock_of(parse_step(step))]
+    tried = _sample(held, trial_set.held)
+    reasons |= {step: "sampled" for step in held if step not in tried}
     aimed = tuple(step for step in steps if step not in reasons)
     return aimed, tuple(Unreachable(step, reasons[step]) for step in steps if step in reasons)
+
+
+def _find_named(steps: Sequence[str]) -> frozenset[str]:
+    """The steps with the log's or the ledger's lock held by a process that a successor can know (rule L4): not before its driver's
+    identity file is there (a log that has no name yet, which nobody else wants), and not the lock of the registry of holders, which
+    is no session's own."""
+    found, drivers = set(), set()
+    for step in steps:
+        parsed = parse_step(step)
+        if parsed.role == "driver" and parsed.name == "identity.rename.after":
+            drivers.add(parsed.epoch)
+        if lock_of(parsed) in ("log", "ledger") and parsed.epoch in drivers:
+            found.add(step)
+    return frozenset(found)
 
 
 def _ends_session(step: Step, steps: Sequence[str]) -> bool:
@@ -168,18 +187,16 @@ def _ends_session(step: Step, steps: Sequence[str]) -> bool:
 
 
 def _freeze_plan(prefix: Sequence[Action], step: str) -> tuple[Action, ...]:
-    """Freeze at the step, let a successor run to its end, wake, and wait for the ends of all that is old."""
+    """Freeze at the step, let a successor run to its end, wake, and wait for the ends of all that is old. A frozen holder of a lock is
+    not woken: its successor must have killed it."""
     parsed = parse_step(step)
     old, driver = f"{parsed.role}@{parsed.epoch}", f"driver@{parsed.epoch}"
+    frozen = (*prefix, Action(step, "freeze"), Action("", "start"), Action("", "end", f"driver@{parsed.epoch + 1}"))
+    if lock_of(parsed):
+        others = [] if old == driver else [driver]
+        return (*frozen, Action("", "killed", old), *(Action("", "end", who) for who in others))
     ends = [old] if old == driver else [old, driver]
-    return (
-        *prefix,
-        Action(step, "freeze"),
-        Action("", "start"),
-        Action("", "end", f"driver@{parsed.epoch + 1}"),
-        Action("", "wake", old),
-        *(Action("", "end", who) for who in ends),
-    )
+    return (*frozen, Action("", "wake", old), *(Action("", "end", who) for who in ends))
 
 
 def _find_unprovable(steps: Sequence[str]) -> frozenset[str]:

@@ -12,12 +12,13 @@ from chaos.results import Action, Fault, Trial, TrialResult
 FAULTS = {
     "kill": "SIGKILL at the step, from outside, in a driver forked from the zygote; the wait status must show signal 9",
     "exec": "the same kill in a driver started as the real command: `recovery run` in a process of its own",
-    "freeze": "SIGSTOP at the step while a successor runs to its end; then the process is woken, if it still lives: a driver must exit 75",
+    "freeze": "SIGSTOP at the step while a successor runs to its end; then the process is woken, if it still lives: a driver must exit 75; "
+    "one that holds the log's or the ledger's lock must have been killed by the successor",
     "edit": "a kill after somebody else edited the workspace: between calls, during one, after a crash; nothing of it may be lost",
     "syscall": "SIGKILL by strace as an unprepared `recovery run` enters one of its system calls (--level syscall)",
     "again": "a second kill, inside the recovery from a first one; all placements must converge to one final state",
 }
-UNREACHABLE_REASONS = ("lock held", "not in this scenario", "process already gone by then", "platform", "not yet", "not drawn")
+UNREACHABLE_REASONS = ("lock held", "not in this scenario", "process already gone by then", "platform", "not yet", "sampled", "not drawn")
 
 
 def find_unfired(trial: Trial, faults: Sequence[Fault]) -> list[Action]:

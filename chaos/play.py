@@ -23,6 +23,7 @@ from chaos.processes import (
     kill_child,
     kill_other,
     list_alive,
+    read_death,
     reap_all,
     stop_process,
     wait_all_ended,
@@ -35,6 +36,7 @@ from chaos.stage import (
     Ended,
     Reached,
     Stage,
+    Traced,
     find_process,
     left_behind,
     read_roles,
@@ -42,7 +44,7 @@ from chaos.stage import (
     release,
     trace_size,
 )
-from chaos.step import parse_step
+from chaos.step import Lock, lock_of, parse_step
 
 MOST_DRIVERS = 8
 QUIET_SECS = 10.0
@@ -83,12 +85,14 @@ class Woken:
 @dataclass(slots=True)
 class Played:
     """What came of it. `edits` are those of the plan as the oracle is told of them, `looks` what the workspace held before each successor
-    started (where nothing lived that could write in it), `recorded_from` is the size of the trace when the plan was through."""
+    started (where nothing lived that could write in it), `held` the epochs of processes frozen with a lock and the log's head then,
+    `recorded_from` is the size of the trace when the plan was through."""
 
     faults: list[Fault] = field(default_factory=list)
     findings: list[OracleVerdict] = field(default_factory=list)
     ends: list[Ended] = field(default_factory=list)
     woken: list[Woken] = field(default_factory=list)
+    held: list[tuple[int, int]] = field(default_factory=list)
     edits: list[dict[str, Any]] = field(default_factory=list)
     looks: list[Listing] = field(default_factory=list)
     trouble: str = ""
@@ -182,6 +186,8 @@ class Play:
                 return self._freeze(action, reached)
             case "wake":
                 return self._wake(action)
+            case "killed":
+                return self._prove_killed(action)
             case "release":
                 return self._release(action)
             case "start":
@@ -316,14 +322,53 @@ class Play:
         if not pid:
             return Fault(action.at, "freeze", False, False, note="there was no such process", who=action.who)
         alive = self._list_alive()
-        is_locked = reached is not None and holds_write_lock(pid)
-        fired = stop_process(pid, STOP_SECS)
+        is_stopped = stop_process(pid, STOP_SECS)
+        note = self._check_lock(action, pid, reached) if is_stopped else "it ended instead of stopping"
         self._frozen[action.who or f"{parse_step(action.at).role}@{parse_step(action.at).epoch}"] = pid
         if reached is not None:
             # It is held by the signal alone from here on: woken, it goes on at once.
             release(reached)
-        note = "it holds a lock here" if is_locked else "" if fired else "it ended instead of stopping"
-        return Fault(action.at, "freeze", True, fired and not is_locked, pid, 0, alive, _is_half_written(action.at), note, action.who)
+        return Fault(action.at, "freeze", True, not note, pid, 0, alive, _is_half_written(action.at), note, action.who)
+
+    def _check_lock(self, action: Action, pid: int, reached: Reached | None) -> str:
+        """Whether a frozen process holds the lock that its step says, and no other, by the kernel's list; "" when it does."""
+        if reached is None:
+            return ""
+        step = parse_step(action.at)
+        lock = self._lock_files().get(lock_of(step))
+        if lock is None:
+            return "it holds a lock here" if holds_write_lock(pid) else ""
+        if not holds_write_lock(pid, lock):
+            return f"it does not hold the lock of the {lock_of(step)} here"
+        self.played.held.append((step.epoch, self._read_head()))
+        self._stage.is_lock_held = True
+        return ""
+
+    def _lock_files(self) -> dict[Lock, Path]:
+        return {"log": self._place.state / "log.sqlite-shm", "ledger": self._place.state / "space" / "ledger.lock"}
+
+    def _prove_killed(self, action: Action) -> Fault:
+        """A process that was frozen with a lock: dead of signal 9 by its wait status, never woken, killed by a successor by its own
+        trace; and the newest driver has come to the session's end."""
+        pid = self._frozen.get(action.who, 0)
+        if not pid:
+            return Fault("", "killed", False, False, note="it was not frozen", who=action.who)
+        role, _, epoch = action.who.partition("@")
+        ended = next((ended for ended in self._stage.ends if role == "driver" and ended.epoch == int(epoch)), None)
+        number = 0 if int(epoch) in self._killed else -ended.code if ended is not None else read_death(pid)
+        note = "" if number == signal.SIGKILL else "it lives" if is_running(pid) else f"it died of signal {number}, not 9"
+        if not note and not any(map(_is_holder_s_end, read_trace(self._place))):
+            note = "no successor killed it"
+        successor = next((ended for ended in self._stage.ends if ended.epoch == self._stage.newest), None)
+        if not note and (successor is None or successor.code != 0):
+            note = f"its successor ended with {successor.code if successor else 'nothing'} instead of 0"
+        if note:
+            detail = f"{action.who} was frozen while it held a lock: {note}: {self._last_words(self._stage.newest)}"
+            self.played.findings.append(OracleVerdict("lock-holder", Verdict.FAIL, detail))
+        else:
+            del self._frozen[action.who]
+        self._stage.is_lock_held = bool(note)
+        return Fault("", "killed", True, not note, pid, number, note=note, who=action.who)
 
     def _wake(self, action: Action) -> Fault:
         """Wake a frozen process; one that is dead by now (a successor killed it) is proved so instead. A driver must still be there."""
@@ -400,6 +445,8 @@ class Play:
     def _judge_end(self, ended: Ended) -> None:
         if ended.epoch in self._killed and ended.code == -signal.SIGKILL:
             return
+        if ended.superseded and ended.code == -signal.SIGKILL and ended.epoch in {epoch for epoch, _ in self.played.held}:
+            return  # its successor killed it; `killed` in the plan proves whether that was right
         if ended.superseded:
             # One that never came to raise its floor may find the session finished: it added nothing, and says so.
             if ended.code != STALE and not (ended.code == 0 and not self._has_raised(ended.epoch)):
@@ -418,6 +465,11 @@ class Play:
     def _last_words(self, epoch: int) -> str:
         lines = self._place.errors(epoch).read_text("utf-8", "replace").strip().splitlines()
         return lines[-1][:400] if lines else "(nothing on stderr)"
+
+
+def _is_holder_s_end(traced: Traced) -> bool:
+    """Whether a driver has killed the holder of a lock here."""
+    return traced.step.startswith("driver@") and ":unlock.kill.after:" in traced.step
 
 
 def _is_half_written(step: str) -> bool:

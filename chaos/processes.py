@@ -99,6 +99,13 @@ def kill_other(pid: int) -> int:
     return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
 
 
+def read_death(pid: int) -> int:
+    """The signal that an ended, unreaped process died of by its own exit status; 0 when it lives, is reaped, or did not die of one."""
+    fields = read_stat(pid)
+    status = int(fields[-1]) if fields[:1] == ["Z"] else 0
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+
+
 def _zombie_status(pid: int) -> int:
     """The wait status a zombie holds for its parent (the last field of its stat)."""
     fields = read_stat(pid)
@@ -164,12 +171,13 @@ def is_stopped(pid: int) -> bool:
     return (read_stat(pid) or ["X"])[0] == "T"
 
 
-def holds_write_lock(pid: int) -> bool:
-    """Whether a process holds a POSIX write lock on anything, by the kernel's own list."""
+def holds_write_lock(pid: int, path: Path | None = None) -> bool:
+    """Whether a process holds a POSIX write lock on a file (None: on anything), by the kernel's own list."""
     for line in Path("/proc/locks").read_text("ascii").splitlines():
         fields = line.split()
         if fields[1:2] == ["POSIX"] and "WRITE" in fields and str(pid) in fields[4:5]:
-            return True
+            if path is None or (path.exists() and fields[5].rpartition(":")[2] == str(path.stat().st_ino)):
+                return True
     return False
 
 

@@ -20,6 +20,7 @@ DRIVER_SECS = 60.0
 READY_SECS = 20.0
 LOOK_SECS = 0.05
 POLL_SECS = 0.002
+HELD_LOCK_SECS = 0.25  # a driver's bound for a lock where a frozen process is known to hold it: what is waited for never comes
 GATE_STEP = "command.wait"
 MOST_WAITS = 6
 
@@ -46,6 +47,7 @@ class Stage:
     """Starts drivers of one trial and takes note of what happens. A context manager: leaves nothing open.
 
     `armed` are the steps at which processes wait that have not been dealt with; `waiting` are the processes that wait there now.
+    `is_lock_held` is set while a frozen process holds a lock that the drivers started now will want.
     """
 
     def __init__(self, scenario: Scenario, place: Place, armed: frozenset[str]) -> None:
@@ -59,6 +61,7 @@ class Stage:
         self.waiting: dict[str, Reached] = {}
         self.ends: list[Ended] = []
         self.newest = 0
+        self.is_lock_held = False
         self._gate_wanted_by = 0
 
     def __enter__(self) -> "Stage":
@@ -79,7 +82,9 @@ class Stage:
             frozenset(f"driver@{epoch}:{GATE_STEP}:{count}" for count in range(1, MOST_WAITS + 1)) if self._scenario.gate else frozenset()
         )
         wait = frozenset(self.armed)
-        pid = start_driver(self._scenario, self._place, epoch, entry, driver_environment(self._place, epoch, wait, tell - wait))
+        lock_secs = HELD_LOCK_SECS if self.is_lock_held else 0.0
+        environment = driver_environment(self._place, epoch, wait, tell - wait, lock_secs)
+        pid = start_driver(self._scenario, self._place, epoch, entry, environment)
         self._drivers[epoch] = (pid, os.pidfd_open(pid))
         self.newest = max(self.newest, epoch)
         return pid

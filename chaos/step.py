@@ -6,6 +6,7 @@ name of small letters, digits, `-` and `_`. EPOCH and N count from 1.
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from eventlog.errors import MisuseError
 
@@ -51,10 +52,20 @@ def role_of(step: Step) -> str:
     return step.role.partition(".")[0]
 
 
-_LOCKED = re.compile(r"(?:.*\.commit\.locked|ledger\.(?!create)[a-z_]+\.append\.[a-z]+|ledger\.seal\.[a-z.]+|holder\..*)\Z")
+Lock = Literal["", "log", "ledger", "registry"]
+_LOCKS: tuple[tuple[Lock, re.Pattern[str]], ...] = (
+    ("log", re.compile(r".*\.commit\.locked\Z")),
+    ("ledger", re.compile(r"ledger\.((?!create)[a-z_]+\.append\.[a-z]+|seal\.[a-z.]+)\Z")),
+    ("registry", re.compile(r"holder\..*\Z")),
+)
+
+
+def lock_of(step: Step) -> Lock:
+    """Which lock the process holds at this step: the log's (inside its transaction), the ledger's (between its lock and the synced
+    record), that of the registry of holders, or none. The runner checks the claim against /proc/locks when it freezes."""
+    return next((lock for lock, name in _LOCKS if name.match(step.name)), "")
 
 
 def holds_lock(step: Step) -> bool:
-    """Whether the process holds a lock at this step: of the log (inside its transaction), of the ledger (between its lock and
-    the synced record) or of the registry of holders. The runner checks the claim against /proc/locks when it freezes."""
-    return _LOCKED.match(step.name) is not None
+    """Whether the process holds any lock at this step."""
+    return lock_of(step) != ""

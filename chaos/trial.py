@@ -141,7 +141,7 @@ def _question(scenario: Scenario, trial: Trial, place: Place, reference: Referen
         "script_length": len(scenario.calls),
         "expect_finished": True,
         "outside_edits": any(action.do == "edit" for action in trial.plan),
-        "superseded": [],
+        "superseded": [list(held) for held in played.held],
         # Oracles are the same in every trial: that none of them is blind is shown once, on the clean run that must pass first.
         "suspect": trial.number == 0,
         "edits": played.edits,

@@ -10,7 +10,7 @@ from chaos.step import format_step, parse_step
 from eventlog.errors import MisuseError
 
 ROLES = ("driver", "spawner", "shim", "worker")
-_KEYS = ("before", "call", "until", "kill", "freeze", "label", "sample", "converges")
+_KEYS = ("before", "call", "until", "kill", "freeze", "label", "sample", "held", "converges")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class TrialSet:
     `call` limits the steps to those of one call, the N-th that the recorded driver begins (0: no limit), `until` to those up to a step.
     `converges` tells that every trial ends in the state in which the clean run of the set ends.
     With a `label` it is a set of second kills: `before` crashes the session so that recovery takes this decision. `sample` is how many of
-    the kills are tried, evenly spread; 0 means all.
+    the kills are tried, evenly spread, `held` how many of the freezes with a lock held; 0 means all.
     """
 
     before: tuple[Action, ...] = ()
@@ -31,6 +31,7 @@ class TrialSet:
     call: int = 0
     until: str = ""
     converges: bool = True
+    held: int = 0
 
 
 def parse_trial_sets(tables: Any, where: str) -> tuple[TrialSet, ...]:
@@ -55,6 +56,7 @@ def _parse(table: Any, where: str) -> TrialSet:
         freeze=_roles(table, "freeze", (), where),
         label=label,
         sample=_number(table, "sample", "a number of trials, 0 for all", where),
+        held=_number(table, "held", "a number of freezes with a lock held, 0 for all", where),
         call=_number(table, "call", "the number of a call, from 1, or 0 for all", where),
         until=format_step(parse_step(until, f"{where}: until")) if until else "",
         converges=_flag(table, "converges", where),
@@ -83,8 +85,9 @@ def _roles(table: Mapping[str, Any], key: str, default: tuple[str, ...], where: 
 
 
 def widen(sets: tuple[TrialSet, ...]) -> tuple[TrialSet, ...]:
-    """The sets as a soak tries them: without `call`, `until` and `sample`, and one that kills the whole session from its first step."""
-    wide = tuple(replace(one, call=0, until="", sample=0) for one in sets)
+    """The sets as a soak tries them: without `call`, `until`, `sample`, `held`; and one that kills the whole session from its first step
+    on."""
+    wide = tuple(replace(one, call=0, until="", sample=0, held=0) for one in sets)
     return tuple(dict.fromkeys(wide if any(not one.before for one in wide) else (TrialSet(), *wide)))
 
 
@@ -96,6 +99,7 @@ def trial_set_to_json(one: TrialSet) -> dict[str, Any]:
         "freeze": list(one.freeze),
         "label": one.label,
         "sample": one.sample,
+        "held": one.held,
         "call": one.call,
         "until": one.until,
         "converges": one.converges,

@@ -14,6 +14,7 @@ import apsw
 from eventlog.busy import BusyWait
 from eventlog.errors import BusyError, CorruptError, FullError, InternalError, LogMissingError, MisuseError, UncertainCommitError
 from eventlog.forks import keep_from_children
+from eventlog.holder import Holder, describe, look_up_holder
 from eventlog.ports import Clock, SystemClock
 from eventlog.show import show_text
 from eventlog.values import FORMAT, READABLE_FORMATS
@@ -272,7 +273,8 @@ def translate(error: apsw.Error, path: str) -> Exception:
     name = show_text(path)
     match error:
         case apsw.BusyError() | apsw.LockedError() | apsw.ProtocolError():
-            return BusyError(f"{name}: LogBusy: {describe_holder(path)}; try again, or end that process")
+            holder = find_holder(path)
+            return BusyError(f"{name}: LogBusy: {describe(holder)}; try again, or end that process", holder)
         case apsw.ConnectionClosedError():
             return InternalError(f"{name}: this handle is closed")
         case apsw.FullError():
@@ -306,26 +308,18 @@ def translate_system(error: OSError, path: str) -> Exception:
             return error
 
 
-def describe_holder(path: str) -> str:
-    """Who holds the log's write lock, asked by a helper process without a log handle (L4): "held by pid N (command)", or
-    "holder unknown" when it cannot be told."""
+def find_holder(path: str) -> Holder | None:
+    """Who holds the log's write lock, asked by a helper process without a log handle (L4); None when nobody does, or nobody can tell."""
     # F_GETLK on the WAL index's write-lock byte (120), as SQLite's unix VFS places it. A process of its own, because
     # closing the file here would drop this process's locks (FACTS, trap 1).
     code = (
         "import fcntl,struct,sys\n"
         "f=open(sys.argv[1],'rb+')\n"
-        "r=fcntl.fcntl(f,fcntl.F_GETLK,struct.pack('hhqqi',fcntl.F_WRLCK,0,120,1,0))\n"
-        "print(struct.unpack('hhqqi',r)[4])\n"
+        "r=struct.unpack('hhqqi',fcntl.fcntl(f,fcntl.F_GETLK,struct.pack('hhqqi',fcntl.F_WRLCK,0,120,1,0)))\n"
+        "print('' if r[0]==fcntl.F_UNLCK else max(r[4],0))\n"
     )
     pid = run_helper([sys.executable, "-I", "-S", "-c", code, path + "-shm"]).strip()
-    if not pid.isdigit() or pid == "0":
-        return "holder unknown"
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            command = file.read().replace(b"\0", b" ").decode("utf-8", "surrogateescape").strip()
-    except OSError:
-        return f"held by pid {pid} (its command cannot be read)"
-    return f"held by pid {pid} ({show_text(command)[:200]})"
+    return look_up_holder(int(pid)) if pid.isdigit() else None
 
 
 def run_helper(arguments: list[str]) -> str:

@@ -5,6 +5,8 @@ or misuse and is shown as one sentence. `exit_code` is the code of `recovery` (D
 78 a person or another configuration is needed, 1 try again.
 """
 
+from eventlog.holder import Holder
+
 
 class CrashworthyError(Exception):
     """Base of every error a person may see."""
@@ -43,9 +45,16 @@ class HeadMovedError(CrashworthyError):
 
 
 class BusyError(CrashworthyError):
-    """A lock was not to be had within its bound. Neither fenced nor corrupt (L7)."""
+    """LogBusy: a lock was not to be had within its bound. Neither fenced nor corrupt (L7).
+
+    `holder` is who held it when it was asked for then (L4), None when that cannot be told.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str, holder: Holder | None = None) -> None:
+        super().__init__(message)
+        self.holder = holder
 
 
 class FullError(CrashworthyError):

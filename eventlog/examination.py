@@ -5,6 +5,7 @@ import stat
 from dataclasses import dataclass
 
 from eventlog import connection
+from eventlog.holder import describe
 from eventlog.ports import Clock
 from eventlog.preflight import filesystem_of
 
@@ -69,8 +70,8 @@ def _header(path: str) -> bytes:
 def _find_holder(path: str, clock: Clock) -> str:
     """Who holds the write lock and does not let go within LOCK_SECS."""
     deadline = clock.monotonic() + LOCK_SECS
-    while (holder := connection.describe_holder(path)).startswith("held"):
+    while (holder := connection.find_holder(path)) is not None:
         if clock.monotonic() >= deadline:
-            return holder
+            return describe(holder)
         clock.pause(_POLL_SECS)
     return ""

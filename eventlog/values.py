@@ -12,6 +12,7 @@ AttemptNumber = NewType("AttemptNumber", int)
 ContentId = NewType("ContentId", bytes)
 RootHash = NewType("RootHash", bytes)
 
+HIGHEST_EPOCH = (1 << 62) - 1  # the log stores signed 64-bit numbers; the next epoch must still fit
 ZERO_HASH = bytes(32)
 FORMAT = 2
 READABLE_FORMATS = (1, 2)

@@ -22,6 +22,7 @@ import msgspec
 
 from eventlog import codec, connection, events, steps, wal
 from eventlog.errors import (
+    BusyError,
     ContentGoneError,
     CorruptError,
     EpochTakenError,
@@ -40,6 +41,8 @@ from eventlog.ports import Clock, Ids
 from eventlog.reader import Reader, StreamRow, VerbatimEvent
 from eventlog.show import show_text
 from eventlog.values import ZERO_HASH, ContentId, Epoch, LogId, Seq, StreamId
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,9 @@ class Admitted:
     is_new: bool
 
 
+Unlock = Callable[[BusyError], bool]
+"""Asked when a lock was not to be had within its bound: True when whoever held it is gone, and the lock is to be tried for again (L4)."""
+
 Redact = Callable[[events.Event], events.Event]
 """Takes out of an event what must not be written down. It is called before anything is encoded, hashed or locked."""
 
@@ -110,17 +116,17 @@ class _AlreadyAdmittedError(Exception):
         self.given = given
 
 
-T = TypeVar("T")
-
-
 class Writer:
     """The one writing handle of a process. Never used after a fork; poisoned by an uncertain commit.
 
     `on_pinned_wal` is told, between commits, that the WAL has grown over `wal.WARN_BYTES`, and who pins it; again at twice that size.
     """
 
-    def __init__(self, handle: apsw.Connection, path: str, ids: Ids, redact: Redact | None = None) -> None:
+    def __init__(
+        self, handle: apsw.Connection, path: str, ids: Ids, redact: Redact | None = None, unlock: Unlock | None = None
+    ) -> None:
         self._handle = handle
+        self._unlock = unlock
         self._redact = redact
         self._ids = ids
         self._pid = os.getpid()
@@ -133,16 +139,24 @@ class Writer:
         self.on_pinned_wal: Callable[[wal.Pinned], None] | None = None
 
     @classmethod
-    def open(cls, path: str, ids: Ids, redact: Redact | None = None, clock: Clock = connection.CLOCK) -> "Writer":
+    def open(
+        cls,
+        path: str,
+        ids: Ids,
+        redact: Redact | None = None,
+        clock: Clock = connection.CLOCK,
+        unlock: Unlock | None = None,
+        busy_ms: int = connection.BUSY_MS,
+    ) -> "Writer":
         """Open an existing log for writing; `redact` sees every event before it is written.
 
-        The write lock is waited for BUSY_MS milliseconds of `clock`.
+        The write lock is waited for `busy_ms` milliseconds of `clock`; `unlock` is asked what then.
 
         Raises LogMissingError, CorruptError, BusyError, MisuseError.
         """
-        handle = connection.open_writable(path, clock=clock)
+        handle = _until_unlocked(lambda: connection.open_writable(path, busy_ms, clock), unlock)
         try:
-            return cls(handle, path, ids, redact)
+            return cls(handle, path, ids, redact, unlock)
         except BaseException as error:
             handle.close()  # whoever tries again must not find the locks of the attempt before
             if isinstance(error, apsw.Error):
@@ -217,7 +231,7 @@ class Writer:
         """Begin a stream with its first event (session_opened or session_forked), in one commit. Raises MisuseError when it is there."""
         prepared = self._prepare([first])
         steps.reach(f"{purpose}.commit.before")
-        self._run("BEGIN IMMEDIATE")
+        self._begin()
         try:
             self._check_files()
             appended = self._begin_stream(stream, prepared, parent, forked_at)
@@ -304,7 +318,7 @@ class Writer:
         """Insert blobs ahead of the commit that names them: content-addressed, harmless when that never comes."""
         self._guard()
         batch = tuple(blobs)
-        self._run("BEGIN IMMEDIATE")
+        self._begin()
         try:
             self._check_files()
             self._insert_blobs(batch)
@@ -415,7 +429,7 @@ class Writer:
         self, stream: StreamId, prepared: list[_Prepared], blobs: tuple[codec.Blob, ...], purpose: str, check: Callable[[StreamRow], Epoch]
     ) -> list[Appended]:
         steps.reach(f"{purpose}.commit.before")
-        self._run("BEGIN IMMEDIATE")
+        self._begin()
         try:
             self._check_files()
             row = self._checked_row(stream)
@@ -602,6 +616,10 @@ class Writer:
                 f"{self.name}: the files at this path are no longer those this driver opened; stop whatever replaced them and drive again"
             )
 
+    def _begin(self) -> None:
+        """Take the write lock; past the bound whoever holds it is judged (L4)."""
+        _until_unlocked(lambda: self._run("BEGIN IMMEDIATE"), self._unlock)
+
     def _run(self, sql: str, bindings: tuple[object, ...] = ()) -> None:
         try:
             self._handle.execute(sql, bindings).fetchall()
@@ -668,6 +686,15 @@ class Writer:
         except UncertainCommitError as error:
             self._poisoned = True
             raise UncertainCommitError(str(error), event_ids) from error
+
+
+def _until_unlocked(act: Callable[[], T], unlock: Unlock | None) -> T:
+    while True:
+        try:
+            return act()
+        except BusyError as error:
+            if unlock is None or not unlock(error):
+                raise
 
 
 _INSERT_EVENT = "INSERT INTO event (stream, seq, id, epoch, kind, version, payload, prev_hash, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"

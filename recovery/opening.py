@@ -10,6 +10,7 @@ from eventlog.blobs import encode_content
 from eventlog.codec import Blob
 from eventlog.creation import create_log
 from eventlog.errors import LogMissingError, MisuseError
+from eventlog.identity_files import has_driver_file
 from eventlog.image import diff, root_hash
 from eventlog.ports import Clock, Ids
 from eventlog.preflight import check_writable_place
@@ -29,7 +30,6 @@ from recovery.workspace.side import read_root_identity
 from recovery.workspace.values import Scan
 
 LOG_NAME = "log.sqlite"
-IDENTITY_DIRECTORY = "identity"
 SPACE_DIRECTORY = "space"
 
 
@@ -56,9 +56,7 @@ def check_places(state: str, workspace: str) -> None:
 
 def should_exist(state: str) -> bool:
     """L9: whether anything in a state directory says that there was a log."""
-    identities = os.path.join(state, IDENTITY_DIRECTORY)
-    has_identity = os.path.isdir(identities) and any(name.endswith(".json") for name in os.listdir(identities))
-    return has_identity or os.path.exists(space_paths(state).ledger)
+    return has_driver_file(state) or os.path.exists(space_paths(state).ledger)
 
 
 def check_log_exists(state: str) -> None:

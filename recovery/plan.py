@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from eventlog.errors import CorruptError, LogMissingError
 from eventlog.ports import Host
+from eventlog.process_identity import is_alive
 from eventlog.reader import Reader
 from recovery.agent import AskPerson, RunNext, ScriptDone, choose_next
 from recovery.decision import decide
@@ -15,7 +16,6 @@ from recovery.journal import only_stream, read_state
 from recovery.labels import NOT_ACTED_ON, Label
 from recovery.opening import log_path, space_paths
 from recovery.script import decode_bytes
-from recovery.space.identity import is_alive
 from recovery.space.ledger import LedgerView
 from recovery.space.records import Sealed, fold_record
 from recovery.state import SessionState

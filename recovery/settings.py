@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from eventlog.errors import MisuseError
 from eventlog.show import show_text
+from eventlog.values import HIGHEST_EPOCH
 
-HIGHEST_EPOCH = (1 << 62) - 1  # the log stores signed 64-bit numbers; the next epoch must still fit
 DEFAULT_HEARTBEAT_SECS = 30.0  # a quarter of the default stall of 120 s
+DEFAULT_LOCK_SECS = 5.0  # far above any commit, far below a stall (rule L4)
 CONTRACT_PREFIXES = ("SESSION_", "CRASHWORTHY_")
 
 
@@ -21,6 +22,7 @@ class Settings:
     workspace: str
     epoch: int | None
     heartbeat_secs: float
+    lock_secs: float
     kill_mark: str
     holders: str
     allow_network: bool
@@ -34,7 +36,8 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         name=environ.get("SESSION_NAME", ""),
         workspace=environ.get("SESSION_WORKSPACE", ""),
         epoch=_epoch(environ.get("SESSION_EPOCH", "")),
-        heartbeat_secs=_seconds(environ.get("SESSION_HEARTBEAT_SECS", "")),
+        heartbeat_secs=_seconds("SESSION_HEARTBEAT_SECS", environ, DEFAULT_HEARTBEAT_SECS),
+        lock_secs=_seconds("SESSION_LOCK_SECS", environ, DEFAULT_LOCK_SECS),
         kill_mark=environ.get("SESSION_KILL_MARK", "") or "auto",
         holders=environ.get("SESSION_HOLDERS_DIR", "") or _default_holders(environ),
         allow_network=environ.get("SESSION_ALLOW_NETWORK_FILESYSTEM", "") == "1",
@@ -60,13 +63,14 @@ def _epoch(text: str) -> int | None:
     return int(text)
 
 
-def _seconds(text: str) -> float:
+def _seconds(name: str, environ: Mapping[str, str], default: float) -> float:
+    text = environ.get(name, "")
     if not text:
-        return DEFAULT_HEARTBEAT_SECS
+        return default
     try:
         value = float(text)
     except ValueError:
         value = 0.0
     if not 0 < value < 1e6:
-        raise MisuseError(f"SESSION_HEARTBEAT_SECS={show_text(text)!r} is not a number of seconds above 0")
+        raise MisuseError(f"{name}={show_text(text)!r} is not a number of seconds above 0")
     return value

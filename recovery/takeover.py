@@ -8,7 +8,7 @@ it (clean) or after it (cut).
 from eventlog import steps
 from eventlog.errors import EpochTakenError, StaleEpochError
 from eventlog.ports import Clock, Host
-from recovery.space.identity import is_alive
+from eventlog.process_identity import is_alive
 from recovery.space.ledger import Ledger
 from recovery.space.local import SpacePaths, greet_shim
 from recovery.space.marks import kill_mark, release_mark

@@ -35,6 +35,7 @@ class Summary(msgspec.Struct, frozen=True, rename={"passed": "pass"}):
     exec: int
     superseded: int
     freezes: int
+    held: int
     again: int
     syscall: int
     edits: int
@@ -44,6 +45,7 @@ class Summary(msgspec.Struct, frozen=True, rename={"passed": "pass"}):
     faults: dict[str, int]
     reasons: dict[str, int]
     unkilled: tuple[str, ...]
+    sampled: int = 0
 
 
 class ScenarioCounts(msgspec.Struct, frozen=True):
@@ -99,6 +101,7 @@ def summarise(run: Run) -> Summary:
         exec=_count(result.trial.entry == "exec" and _count_fired([result], "kill") > 0 for result in results),
         superseded=_count(any(code == STALE for _, code in result.drivers) for result in results),
         freezes=_count_fired(results, "freeze"),
+        held=_count_fired(results, "killed"),
         again=_count(result.trial.fault == "again" and _count_fired([result], "kill") > 1 for result in results),
         syscall=_count(result.trial.entry == "syscall" and _count_fired([result], "kill") > 0 for result in results),
         edits=_count_fired(results, "edit"),
@@ -108,6 +111,7 @@ def summarise(run: Run) -> Summary:
         faults=dict.fromkeys(FAULTS, 0) | dict(sorted(faults.items())),
         reasons=dict(sorted(Counter(step.reason for one in run.scenarios for step in one.unreachable).items())),
         unkilled=tuple(name for one, mine in zip(run.scenarios, killed, strict=True) for name in _find_unkilled(one, mine)),
+        sampled=_count(step.reason == "sampled" for one in run.scenarios for step in one.not_frozen),
     )
 
 

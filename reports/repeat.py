@@ -3,7 +3,7 @@
 A trial of one plain kill is named by its step; any other by its plan in text form, the actions joined by `; `:
 
     kill STEP                        freeze STEP who ROLE@EPOCH       wait STEP
-    kill who ROLE@EPOCH              start                            end | wake | release ROLE@EPOCH
+    kill who ROLE@EPOCH              start                            end | wake | killed | release ROLE@EPOCH
     edit STEP "PATH" "CONTENT"       edit STEP "PATH" (removed)
 
 PATH and CONTENT are JSON strings of ASCII; STEP is left out where none is waited for.

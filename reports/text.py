@@ -76,6 +76,7 @@ def render_summary(summary: Summary) -> list[str]:
         "exec": summary.exec,
         "superseded": summary.superseded,
         "freezes": summary.freezes,
+        "held": summary.held,
         "again": summary.again,
         "syscall": summary.syscall,
         "edits": summary.edits,
@@ -94,6 +95,8 @@ def render_notes(run: Run, summary: Summary) -> list[str]:
         lines.append(f"NOTE kill mark in force: {', '.join(marks)}")
     if summary.reasons:
         lines.append(f"UNREACHABLE {', '.join(f'{count} {reason}' for reason, count in summary.reasons.items())}")
+    if summary.sampled:
+        lines.append(f"SAMPLED {summary.sampled} freezes with a lock held are left to a soak (trial sets with `held`)")
     if summary.unkilled:
         lines.append(f"NOTE steps = killed + unreachable + {len(summary.unkilled)} not killed in this run: {_first(summary.unkilled)}")
     if not run.config.labels:

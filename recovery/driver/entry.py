@@ -15,8 +15,10 @@ from dataclasses import dataclass
 
 from eventlog import durable, events, steps
 from eventlog.errors import CorruptError, CrashworthyError, LogMissingError, NeedsPersonError, ScanError
+from eventlog.identity_files import DRIVE, Writing, forget_dead, highest_intended, leave_identity
 from eventlog.ports import Clock, Host, Ids
 from eventlog.preflight import check_writable_place
+from eventlog.process_identity import identify_self
 from eventlog.reader import Reader
 from eventlog.show import show_text
 from eventlog.values import Epoch, StreamId
@@ -27,7 +29,6 @@ from recovery.capture import Capture, capture_outside, commit_look
 from recovery.context import Context
 from recovery.decision import decide
 from recovery.driver.heartbeat import Heartbeat
-from recovery.driver.identity_files import forget_dead, highest_intended, leave_identity
 from recovery.facts import LedgerFact
 from recovery.gather import gather, open_ledger_fact
 from recovery.journal import Journal, Known, only_stream, read_state
@@ -47,13 +48,13 @@ from recovery.restore import sync_workspace
 from recovery.script import OnInterrupted, Session, call_from_json, decode_bytes
 from recovery.settings import Settings
 from recovery.space.holders import Holders
-from recovery.space.identity import identify_self
 from recovery.space.ledger import Ledger
 from recovery.space.local import LocalSpace
 from recovery.space.marks import MarkSetting, choose_marks
 from recovery.space.spawner import fork_spawner
 from recovery.state import SessionState
 from recovery.takeover import take_over
+from recovery.unlock import Unlock
 
 FINISH_SCANS = 3  # rule C6
 BUG = 70
@@ -169,8 +170,12 @@ def _drive_epoch(
     identity = identify_self(ports.host)
     nonce = ports.ids.new_id().hex()
     driver = events.DriverIdentity(nonce, identity.pid, identity.start_ticks, identity.boot_id, identity.pid_namespace)
-    identity_file = leave_identity(order.state, driver, epoch)
-    writer = Writer.open(log_path(order.state), ports.ids)
+    identity_file = leave_identity(order.state, Writing(nonce, identity, epoch, DRIVE))
+    unlock = Unlock(order.state, epoch, ports.clock, ports.host, _tell)
+    if isinstance(ledger, Ledger):
+        ledger.judge_holders(settings.lock_secs, unlock.free_ledger(ledger))
+    busy_ms = max(1, round(settings.lock_secs * 1000))
+    writer = Writer.open(log_path(order.state), ports.ids, unlock=unlock.free_log, busy_ms=busy_ms)
     writer.on_pinned_wal = lambda pinned: _tell(f"{show_text(order.state)}: {pinned}; it grows until that ends")
     journal = Journal(writer, StreamId(state.opened.name), Epoch(epoch), known)
     try:

@@ -18,13 +18,14 @@ floor; exit records never are.
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 from blake3 import blake3
 
 from eventlog import durable, steps
-from eventlog.errors import CorruptError, LogMissingError, StaleEpochError
+from eventlog.errors import BusyError, CorruptError, LogMissingError, StaleEpochError
+from eventlog.holder import Holder
 from eventlog.ports import Clock
 from eventlog.show import show_text
 from recovery.space.lock import FileLock
@@ -146,6 +147,14 @@ class Ledger(LedgerView):
         super().close()
         os.close(self._end)
         self._lock.close()
+
+    def judge_holders(self, seconds: float, unlock: Callable[[BusyError], bool]) -> None:
+        """From now on wait `seconds` for the lock and then ask `unlock`: True when its holder is gone and it is to be tried for again."""
+        self._lock.judge_holders(seconds, unlock)
+
+    def find_holder(self) -> Holder | None:
+        """Who holds the lock, None when nobody else does."""
+        return self._lock.find_holder()
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator["LedgerTransaction"]:

@@ -26,8 +26,9 @@ from eventlog.errors import (
     StaleEpochError,
 )
 from eventlog.ports import Clock, Host
+from eventlog.process_identity import ProcessIdentity, is_dead, open_process
 from recovery.space import protocol
-from recovery.space.identity import ProcessIdentity, is_dead, is_stopped, kill_and_wait, open_process
+from recovery.space.identity import is_stopped, kill_and_wait
 from recovery.space.ledger import Ledger
 from recovery.space.marks import MarkSetting, name_mark, release_mark
 from recovery.space.output import output_path

@@ -9,25 +9,33 @@ import errno
 import fcntl
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from eventlog.errors import BusyError
+from eventlog.holder import Holder, describe, look_up_holder
 from eventlog.ports import Clock
 from eventlog.show import show_text
 
 FIRST_PAUSE_SECS = 0.0005
 LONGEST_PAUSE_SECS = 0.02
+LOCK_SECS = 10.0
+"""The bound of whoever judges no holder (spawner, shims, file worker, the registry): above a driver's, which ends who does not let go."""
 
 
 class FileLock:
     """An exclusive lock between processes, with a bounded wait."""
 
-    def __init__(self, path: str, clock: Clock, what: str = "ledger", seconds: float = 10.0) -> None:
+    def __init__(self, path: str, clock: Clock, what: str = "ledger", seconds: float = LOCK_SECS) -> None:
         self._path = path
         self._what = what
         self._clock = clock
         self._seconds = seconds
+        self._unlock: Callable[[BusyError], bool] | None = None
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def judge_holders(self, seconds: float, unlock: Callable[[BusyError], bool]) -> None:
+        """From now on wait `seconds` and then ask `unlock`: True when the holder is gone and the lock is to be tried for again."""
+        self._seconds, self._unlock = seconds, unlock
 
     def close(self) -> None:
         """Give the lock file back; a lock that is held is dropped."""
@@ -43,6 +51,15 @@ class FileLock:
             fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
 
     def _acquire(self) -> None:
+        while True:
+            try:
+                self._acquire_in_time()
+                return
+            except BusyError as error:
+                if self._unlock is None or not self._unlock(error):
+                    raise
+
+    def _acquire_in_time(self) -> None:
         deadline = self._clock.monotonic() + self._seconds
         pause = FIRST_PAUSE_SECS
         while True:
@@ -53,15 +70,17 @@ class FileLock:
                 if error.errno not in (errno.EACCES, errno.EAGAIN):
                     raise
             if self._clock.monotonic() >= deadline:
+                holder = self.find_holder()
                 raise BusyError(
-                    f"{show_text(self._path)}: the {self._what} is locked ({self._holder()}) for more than {self._seconds:g} s; "
-                    "end that process and drive again"
+                    f"{show_text(self._path)}: LogBusy: {describe(holder)}; the {self._what} is locked for more than "
+                    f"{self._seconds:g} s; end that process and drive again",
+                    holder,
                 )
             self._clock.pause(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECS)
 
-    def _holder(self) -> str:
+    def find_holder(self) -> Holder | None:
+        """Who holds the lock, None when nobody else does."""
         question = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        answer = fcntl.fcntl(self._descriptor, fcntl.F_GETLK, question)
-        pid = struct.unpack("hhqqi4x", answer)[4]
-        return f"held by pid {pid}" if pid else "holder not visible from here"
+        kind, _, _, _, pid = struct.unpack("hhqqi4x", fcntl.fcntl(self._descriptor, fcntl.F_GETLK, question))
+        return None if kind == fcntl.F_UNLCK else look_up_holder(max(pid, 0))

@@ -18,8 +18,9 @@ from typing import Literal
 from eventlog import durable, steps
 from eventlog.errors import FenceIncompleteError, MisuseError
 from eventlog.ports import Clock, Host
+from eventlog.process_identity import ProcessIdentity, is_dead, open_process, read_start_ticks, read_stat
 from eventlog.show import show_text
-from recovery.space.identity import ProcessIdentity, is_dead, kill_and_wait, open_process, read_start_ticks, read_stat
+from recovery.space.identity import kill_and_wait
 
 MarkKind = Literal["cgroup", "environment"]
 ENVIRONMENT_VARIABLE = "CRASHWORTHY_MARK"

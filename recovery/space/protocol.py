@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from eventlog.events import Exit, RootIdentity
-from recovery.space.identity import ProcessIdentity
+from eventlog.process_identity import ProcessIdentity
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):

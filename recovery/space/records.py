@@ -12,7 +12,7 @@ import msgspec
 
 from eventlog.errors import CorruptError
 from eventlog.events import Exit
-from recovery.space.identity import ProcessIdentity
+from eventlog.process_identity import ProcessIdentity
 
 Kind = Literal["command", "file", "work"]
 Fate = Literal["claimed", "condemned"]

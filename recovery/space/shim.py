@@ -20,8 +20,8 @@ import msgspec
 from eventlog import durable, steps
 from eventlog.events import Exit
 from eventlog.ports import Clock, Host
+from eventlog.process_identity import ProcessIdentity, identify_self
 from recovery.space import marks, protocol
-from recovery.space.identity import ProcessIdentity, identify_self
 from recovery.space.kernel import become_subreaper, end_with_parent, name_process
 from recovery.space.ledger import Ledger, append_fenced
 from recovery.space.output import OutputKeeper, output_path, save_output

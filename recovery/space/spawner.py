@@ -1,8 +1,8 @@
 """The spawner: the one process of an epoch that forks without exec, forked itself before any thread, log handle or user code.
 
-Order: told its epoch, it joins its own kill mark, then registers in the ledger under the lock (refused below the floor); only then
-can it fork. A takeover therefore either finds it registered, or it never forks anything. It ends when its driver's socket closes;
-its shims go on. Every fork ends in `os._exit`.
+Order: told its epoch, it joins its own kill mark, takes the mark of its epoch, then registers in the ledger under the lock (refused
+below the floor); only then can it fork. A takeover therefore either finds it registered, or it never forks anything. It ends when its
+driver's socket closes; its shims go on. Every fork ends in `os._exit`.
 """
 
 import contextlib
@@ -17,8 +17,9 @@ from collections.abc import Callable
 from eventlog import steps
 from eventlog.errors import CrashworthyError, StaleEpochError
 from eventlog.ports import Clock, Host
+from eventlog.process_identity import ProcessIdentity, identify, identify_self
 from recovery.space import protocol, shim
-from recovery.space.identity import ProcessIdentity, identify, identify_self
+from recovery.space.epoch_mark import carry_epoch
 from recovery.space.kernel import name_process
 from recovery.space.ledger import Ledger, append_fenced
 from recovery.space.marks import join_mark
@@ -93,6 +94,8 @@ class _Spawner:
         steps.enter("spawner", begin.epoch)
         join_mark(begin.mark)
         self._ledger = Ledger(begin.ledger, clock)
+        if self._ledger.state.header is not None:
+            carry_epoch(self._ledger.state.header.ledger_id, begin.epoch)
 
     def serve(self) -> None:
         """Register, then fork what is asked for until the driver is gone."""

@@ -14,9 +14,9 @@ from eventlog import steps
 from eventlog.errors import CrashworthyError, NeedsPersonError, StaleEpochError
 from eventlog.events import Exit
 from eventlog.ports import Clock, Host
+from eventlog.process_identity import ProcessIdentity, identify_self
 from eventlog.show import show_text
 from recovery.space import protocol
-from recovery.space.identity import ProcessIdentity, identify_self
 from recovery.space.kernel import become_subreaper, name_process
 from recovery.space.ledger import Ledger, append_fenced
 from recovery.space.marks import join_mark

@@ -46,6 +46,7 @@ def test_each_verb_has_a_text_of_its_own() -> None:
         Action(STEP, "freeze"),
         Action("", "freeze", "driver@1"),
         Action("", "wake", "driver@1"),
+        Action("", "killed", "driver@1"),
         Action("", "release", "shim.1@1"),
         Action("", "start"),
         Action("", "end", "driver@2"),
@@ -55,7 +56,7 @@ def test_each_verb_has_a_text_of_its_own() -> None:
     )
     assert format_plan(plan) == (
         f"wait shim.1@1:running:1; kill {STEP}; kill who command@1; freeze {STEP}; freeze who driver@1; wake driver@1; "
-        f'release shim.1@1; start; end driver@2; edit {STEP} "a b;c" "say \\"x\\"\\n"; edit {STEP} "a"; edit "a" ""'
+        f'killed driver@1; release shim.1@1; start; end driver@2; edit {STEP} "a b;c" "say \\"x\\"\\n"; edit {STEP} "a"; edit "a" ""'
     )
     assert {action.do for action in plan} == set(VERBS)
 
@@ -87,7 +88,7 @@ def test_a_process_is_its_role_and_epoch(who: str) -> None:
 
 
 MISTAKES = {
-    "unknown verb": ("hug driver@1", "plan: action 1: unknown do 'hug'; use wait, kill, freeze, wake, release, start, end, edit"),
+    "unknown verb": ("hug driver@1", "plan: action 1: unknown do 'hug'; use wait, kill, freeze, wake, killed, release, start, end, edit"),
     "kill of nothing": ("kill", "plan: action 1: kill takes a step (at) or a process (who); found at = '', who = ''"),
     "no step": ("kill driver", "plan: action 1: 'driver' is no step; write ROLE@EPOCH:NAME:N"),
     "step of epoch 0": (f"kill {STEP}; kill driver@0:x:1", "plan: action 2: 'driver@0:x:1' is no step; write ROLE@EPOCH:NAME:N"),

@@ -96,7 +96,37 @@ def test_the_freeze_of_a_helper_waits_for_its_end_and_its_driver_s(role: str, wh
     )
 
 
-def test_nothing_is_frozen_where_a_lock_is_held_or_the_session_has_ended() -> None:
+HELD = (
+    "driver@1:holder.rename.before:1",
+    "driver@1:open.commit.locked:1",
+    "driver@1:identity.rename.after:1",
+    "driver@1:floor.commit.locked:1",
+    "driver@1:ledger.prepare.append.unsynced:1",
+    "shim.1@1:ledger.start.append.before:1",
+    "driver@1:ledger.seal.tail.before:1",
+    "driver@1:outcome.commit.locked:1",
+)
+
+
+def test_rule_L4_a_holder_of_a_lock_that_left_its_identity_is_frozen_and_must_be_killed_not_woken() -> None:
+    """The registry's lock is no session's own, and a log that is being made has no name yet: those two are named."""
+    made = enumerate_set(HELD, kill=(), freeze=("driver", "shim"))
+    assert made.frozen == HELD[2:]
+    assert {one.step: one.reason for one in made.not_frozen} == {HELD[0]: "lock held", HELD[1]: "lock held"}
+    plans = [format_plan(trial.plan) for trial in made.trials if trial.plan[0].at != HELD[2]]
+    assert plans == [
+        f"freeze {step}; start; end driver@2; killed {who}@1" + ("; end driver@1" if who == "shim.1" else "")
+        for step, who in ((step, step.partition("@")[0]) for step in HELD[3:])
+    ]
+
+
+def test_freezes_with_a_lock_held_are_sampled_evenly_and_the_others_are_named() -> None:
+    made = enumerate_set((*HELD, EXEC_STEP), kill=(), freeze=("driver", "shim"), held=3)
+    assert made.frozen == (HELD[2], HELD[3], HELD[5], HELD[7], EXEC_STEP)
+    assert [one.step for one in made.not_frozen if one.reason == "sampled"] == [HELD[4], HELD[6]]
+
+
+def test_nothing_is_frozen_where_the_holder_of_a_lock_is_not_known_or_the_session_has_ended() -> None:
     locked, after = "driver@1:outcome.commit.locked:1", "driver@1:side.unlink.before:1"
     made = enumerate_set(("shim.1@1:start:1", EXEC_STEP, locked, FINISH, after), freeze=("driver",))
     assert made.frozen == (EXEC_STEP,)
@@ -218,7 +248,7 @@ def test_where_the_death_of_a_command_cannot_be_proved_its_shim_is_not_touched()
     assert reasons(made) == {passed[1]: "platform", passed[2]: "platform"}
     assert made.frozen == (passed[0], passed[4])
     assert {one.step: one.reason for one in made.not_frozen} == {
-        passed[1]: "lock held",
+        passed[1]: "platform",
         passed[2]: "platform",
         passed[3]: "lock held",
         EXEC_STEP: "not in this scenario",

@@ -152,7 +152,8 @@ def test_a_write_lock_is_seen_by_who_holds_it(kind: str, held: bool, start: Star
     file.touch()
     parent, child = start(LOCKS.format(file=str(file), kind=kind, waits=WAITS))
     wait_until((tmp_path / "file.locked").exists, "the child to have its lock")
-    assert holds_write_lock(child) is held
+    assert holds_write_lock(child) is holds_write_lock(child, file) is held
+    assert not holds_write_lock(child, tmp_path / "file.locked") and not holds_write_lock(child, tmp_path / "none")
     assert not holds_write_lock(parent.pid)
     kill_other(child)
     assert not holds_write_lock(child)

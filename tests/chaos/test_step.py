@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chaos.step import Step, format_step, holds_lock, parse_short_step, parse_step, role_of
+from chaos.step import Step, format_step, holds_lock, lock_of, parse_short_step, parse_step, role_of
 from eventlog.errors import MisuseError
 from tests.chaos.strategies import steps
 
@@ -75,3 +75,14 @@ def test_every_shim_has_the_role_of_a_shim(number: int) -> None:
 def test_where_a_lock_is_held_is_known(name: str, held: bool) -> None:
     assert holds_lock(Step("driver", 1, name, 1)) is held
     assert holds_lock(Step("shim.1", 2, name, 3)) is held
+
+
+def test_the_lock_that_is_held_is_known_by_name() -> None:
+    named = {
+        "floor.commit.locked": "log",
+        "ledger.start.append.before": "ledger",
+        "ledger.seal.tail.after": "ledger",
+        "holder.rename.before": "registry",
+        "ledger.create.sync.before": "",
+    }
+    assert {name: lock_of(Step("driver", 1, name, 1)) for name in named} == named

@@ -22,6 +22,8 @@ sets = st.builds(
     st.integers(0, 99),
     st.integers(0, 9),
     st.one_of(st.just(""), steps.map(format_step)),
+    st.booleans(),
+    st.integers(0, 9),
 )
 
 
@@ -44,7 +46,7 @@ def test_a_set_is_read_with_its_roles_in_order() -> None:
 
 def test_a_soak_has_no_limits_and_begins_from_nothing_too() -> None:
     prefix = (Action("driver@1:decided:1", "kill"),)
-    limited = TrialSet(prefix, label="settled", sample=3, call=2, until="driver@2:decided:1")
+    limited = TrialSet(prefix, label="settled", sample=3, call=2, until="driver@2:decided:1", held=4)
     assert widen((limited,)) == (TrialSet(), TrialSet(prefix, label="settled"))
     assert widen((TrialSet(call=1), TrialSet(call=2), limited)) == (TrialSet(), TrialSet(prefix, label="settled"))
     assert widen((TrialSet(),)) == (TrialSet(),)
@@ -64,6 +66,7 @@ MISTAKES = {
     "call": ([{"call": -1}], "file: trials 1: call must be the number of a call, from 1, or 0 for all; found -1"),
     "plan": ([{"before": "kill driver"}], "file: trials 1: before: action 1: 'driver' is no step"),
     "sample": ([{"sample": -1}], "file: trials 1: sample must be a number of trials, 0 for all; found -1"),
+    "held": ([{"held": "all"}], "file: trials 1: held must be a number of freezes with a lock held, 0 for all; found 'all'"),
     "sample true": ([{"sample": True}], "file: trials 1: sample must be a number of trials, 0 for all; found True"),
 }
 

@@ -25,6 +25,7 @@ from eventlog.errors import (
     StaleEpochError,
     UncertainCommitError,
 )
+from eventlog.holder import describe
 from eventlog.image import Entry, diff, put_change
 from eventlog.ports import CountingIds, RandomIds
 from eventlog.reader import Reader
@@ -285,7 +286,7 @@ writer._handle.execute("BEGIN IMMEDIATE").fetchall()
 try:
     support.add(other, 4, "x")
 except BusyError:
-    print(connection.describe_holder(path))
+    print(connection.describe(connection.find_holder(path)))
 writer._handle.execute("ROLLBACK").fetchall()
 reader = Reader.open(path)
 assert not verify(reader).findings
@@ -302,7 +303,7 @@ print(opened)
 def test_rule_L6_asking_for_the_holder_does_not_drop_the_lock(writer: Writer, log: str) -> None:
     writer._handle.execute("BEGIN IMMEDIATE").fetchall()
     assert try_lock(log) == "busy"
-    assert f"held by pid {os.getpid()}" in connection.describe_holder(log)
+    assert f"held by pid {os.getpid()}" in describe(connection.find_holder(log))
     assert try_lock(log) == "busy"
     writer._handle.execute("ROLLBACK").fetchall()
     assert try_lock(log) == "free"

@@ -10,10 +10,10 @@ from eventlog.errors import CorruptError, LogMissingError
 from eventlog.events import Exit
 from eventlog.image import Change, Entry, Image, diff
 from eventlog.ports import FakeHost
+from eventlog.process_identity import ProcessIdentity
 from recovery.capture import MASS_DELETION_PATHS, count_removed
 from recovery.facts import AttemptFact, BootFact, LedgerFact, LogFact
 from recovery.gather import Evidence, attempt_fact, gather, open_ledger_fact
-from recovery.space.identity import ProcessIdentity
 from recovery.space.ledger import LedgerView, create_ledger
 from recovery.space.records import Advance, Collect, Condemn, Exited, Header, LedgerState, Prepare, Record, Sealed, Start, Void, fold_record
 from recovery.state import CallState

@@ -3,13 +3,14 @@
 import pytest
 
 from eventlog.errors import MisuseError
-from recovery.settings import DEFAULT_HEARTBEAT_SECS, read_settings
+from recovery.settings import DEFAULT_HEARTBEAT_SECS, DEFAULT_LOCK_SECS, read_settings
 
 
 def test_an_empty_environment_says_nothing() -> None:
     settings = read_settings({})
     assert (settings.state, settings.name, settings.workspace, settings.epoch, settings.kill_mark) == ("", "", "", None, "auto")
     assert settings.heartbeat_secs == DEFAULT_HEARTBEAT_SECS == 30
+    assert settings.lock_secs == DEFAULT_LOCK_SECS == 5
     assert not settings.allow_network
 
 
@@ -21,13 +22,15 @@ def test_every_variable_of_the_contract_is_read() -> None:
             "SESSION_WORKSPACE": "/w",
             "SESSION_EPOCH": "7",
             "SESSION_HEARTBEAT_SECS": "0.5",
+            "SESSION_LOCK_SECS": "0.25",
             "SESSION_KILL_MARK": "environment",
             "SESSION_HOLDERS_DIR": "/h",
             "SESSION_ALLOW_NETWORK_FILESYSTEM": "1",
         }
     )
     assert (settings.state, settings.name, settings.workspace, settings.epoch) == ("/s", "n", "/w", 7)
-    assert (settings.heartbeat_secs, settings.kill_mark, settings.holders, settings.allow_network) == (0.5, "environment", "/h", True)
+    assert (settings.heartbeat_secs, settings.lock_secs, settings.kill_mark) == (0.5, 0.25, "environment")
+    assert (settings.holders, settings.allow_network) == ("/h", True)
 
 
 def test_the_state_directory_of_a_job_is_used_when_none_is_given() -> None:
@@ -53,6 +56,7 @@ def test_a_bad_epoch_is_named(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "soon", "nan", "inf", "1e9"])
-def test_a_bad_heartbeat_is_named(text: str) -> None:
-    with pytest.raises(MisuseError, match="SESSION_HEARTBEAT_SECS=.* is not a number of seconds above 0"):
-        read_settings({"SESSION_HEARTBEAT_SECS": text})
+@pytest.mark.parametrize("name", ["SESSION_HEARTBEAT_SECS", "SESSION_LOCK_SECS"])
+def test_a_bad_number_of_seconds_is_named(name: str, text: str) -> None:
+    with pytest.raises(MisuseError, match=f"{name}=.* is not a number of seconds above 0"):
+        read_settings({name: text})

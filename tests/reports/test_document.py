@@ -118,6 +118,9 @@ def test_every_field_stands_in_the_readme(kind: type[msgspec.Struct]) -> None:
     assert names and [name for name in names if f"`{name}`" not in section] == []
 
 
-@pytest.mark.parametrize("line", ["SUMMARY", "LABELS", "FAULTS", "SCENARIO", "ORACLES", "COVERAGE", "ZERO", "NOTE", "UNREACHABLE"])
+LINES = ["SUMMARY", "LABELS", "FAULTS", "SCENARIO", "ORACLES", "COVERAGE", "ZERO", "NOTE", "UNREACHABLE", "SAMPLED"]
+
+
+@pytest.mark.parametrize("line", LINES)
 def test_every_line_of_counts_stands_in_the_readme(line: str) -> None:
     assert re.search(rf"`{line}\b", README.read_text("utf-8").partition("## Output")[2])

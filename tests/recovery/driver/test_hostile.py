@@ -105,7 +105,7 @@ def test_rule_L1_a_damaged_identity_file_is_an_error_that_names_it_never_an_epoc
     path = sandbox.state / "identity" / "damaged.json"
     path.write_bytes(body)
     refused = sandbox.drive(expect=78)
-    assert "damaged.json: not an identity file of a driver" in refused.sentence() and "SESSION_EPOCH" in refused.sentence()
+    assert "damaged.json: not an identity file" in refused.sentence() and "SESSION_EPOCH" in refused.sentence()
     path.unlink()
     sandbox.drive("--on-interrupted", "continue")
 

@@ -11,16 +11,8 @@ import pytest
 
 from eventlog.errors import FenceIncompleteError, MisuseError
 from eventlog.ports import FakeHost, LinuxHost, SystemClock
-from recovery.space.identity import (
-    ProcessIdentity,
-    identify,
-    identify_self,
-    is_alive,
-    is_dead,
-    kill_and_wait,
-    open_process,
-    read_start_ticks,
-)
+from eventlog.process_identity import ProcessIdentity, identify, identify_self, is_alive, is_dead, open_process, read_start_ticks
+from recovery.space.identity import kill_and_wait
 from recovery.space.marks import MarkSetting, choose_marks, find_cgroup_base, kill_cgroup, kill_mark, list_descendants, name_mark
 from tests.helpers import is_running, wait_until
 

@@ -12,7 +12,7 @@ from eventlog import steps
 from eventlog.errors import BusyError, CorruptError, LogMissingError, StaleEpochError
 from eventlog.events import Exit
 from eventlog.ports import FakeClock, SystemClock
-from recovery.space.identity import ProcessIdentity
+from eventlog.process_identity import ProcessIdentity
 from recovery.space.ledger import Ledger, LedgerView, append_fenced, create_ledger
 from recovery.space.lock import FileLock
 from recovery.space.records import (
@@ -268,7 +268,7 @@ def test_rule_L4_the_holder_of_the_lock_is_named(tmp_path: Path) -> None:
     lock = FileLock(made.path + ".lock", clock, seconds=10.0)
     try:
         with (
-            pytest.raises(BusyError, match=rf"the ledger is locked \(held by pid {pid}\) for more than 10 s; end that process"),
+            pytest.raises(BusyError, match=rf"LogBusy: held by pid {pid} \(.*; the ledger is locked for more than 10 s; end that process"),
             lock.held(),
         ):
             pass

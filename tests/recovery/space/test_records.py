@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eventlog.errors import CorruptError
-from recovery.space.identity import ProcessIdentity
+from eventlog.process_identity import ProcessIdentity
 from recovery.space.records import Collect, Condemn, Header, LedgerState, ProvedDead, Record, Register, ScanFailed, Void, fold_record
 from tests.recovery.test_facts import KEY, advance, leave, ledger, prepare, start
 
