@@ -10,6 +10,7 @@ import typer
 
 from eventlog import events
 from eventlog.command_options import JsonOption, LogArgument, SessionOption, check_place, log_path
+from eventlog.command_writing import announced
 from eventlog.errors import LogMissingError, MisuseError
 from eventlog.ports import Clock, RandomIds, SystemClock
 from eventlog.show import show_text
@@ -44,7 +45,7 @@ def register(app: typer.Typer) -> None:
         event = make_event(kind, text, request, given, SystemClock())
         path = log_path(log)
         check_log(path)
-        with contextlib.closing(Writer.open(path, RandomIds())) as writer:
+        with announced(path, "append"), contextlib.closing(Writer.open(path, RandomIds())) as writer:
             stream = choose_stream(writer.reader, session).id
             admitted = put(writer, stream, event)
         place = admitted.appended

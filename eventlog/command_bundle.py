@@ -1,5 +1,6 @@
 """The commands `eventlog export` and `eventlog import`."""
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -10,6 +11,7 @@ import typer
 from eventlog.bundle_export import Exported, export, export_moved
 from eventlog.bundle_import import Imported, check_import, import_bundle, import_into_new
 from eventlog.command_options import JsonOption, LogArgument, SessionOption, check_place, log_path
+from eventlog.command_writing import announced
 from eventlog.errors import MisuseError
 from eventlog.ports import RandomIds, SystemClock
 from eventlog.reading import open_anywhere
@@ -39,12 +41,9 @@ def export_session(
         raise MisuseError("--move takes all of a session; leave out --upto, or export without --move")
     ids = RandomIds()
     if move:
-        writer = Writer.open(path, ids)
-        try:
+        with announced(path, "move"), contextlib.closing(Writer.open(path, ids)) as writer:
             stream = choose_stream(writer.reader, session).id
             made = export_moved(writer, stream, str(to), ids, SystemClock())
-        finally:
-            writer.close()
     else:
         with open_anywhere(path) as reader:
             stream = choose_stream(reader, session).id
@@ -73,7 +72,8 @@ def import_session(
     else:
         check_place(path)
         take = import_into_new if new else import_bundle
-        made = take(path, str(file), RandomIds(), SystemClock(), name)
+        with announced(path, "import"):
+            made = take(path, str(file), RandomIds(), SystemClock(), name)
     line = ("sound, nothing was written: " if dry_run else "") + _imported_line(path, made)
     print(json.dumps({**_imported_json(path, str(file), made), "dry_run": dry_run}) if as_json else line)
 

@@ -1,5 +1,6 @@
 """The commands that look after a log's size: `compact`, `pin`, `usage`."""
 
+import contextlib
 import json
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 from eventlog import wal
 from eventlog.command_options import JsonOption, LogArgument, SessionOption, check_place, log_path
 from eventlog.compact import Reclaimable, compact_log, plan_compaction
+from eventlog.command_writing import announced
 from eventlog.pins import add_pin, remove_pin
 from eventlog.ports import RandomIds, SystemClock
 from eventlog.reading import open_anywhere
@@ -43,7 +45,8 @@ def compact(
         print(f"{show_text(path)}: {planned.total_bytes} bytes could be given up; nothing was changed")
         return
     check_place(path)
-    done = compact_log(path, policy, SystemClock(), RandomIds(), WAIT_SECS)
+    with announced(path, "compact"):
+        done = compact_log(path, policy, SystemClock(), RandomIds(), WAIT_SECS)
     if as_json:
         given_up = _reclaimable_json(done.given_up)
         print(json.dumps({"log": path, "dry_run": False, **msgspec.to_builtins(done), "given_up": given_up, "wal": _wal_json(done.wal)}))
@@ -68,12 +71,9 @@ def pin(
     """Keep the image at an event from being given up by `compact`."""
     path = log_path(log)
     check_place(path)
-    writer = Writer.open(path, RandomIds())
-    try:
+    with announced(path, "compact"), contextlib.closing(Writer.open(path, RandomIds())) as writer:
         stream = choose_stream(writer.reader, session).id
         change = remove_pin(writer, stream, Seq(at)) if remove else add_pin(writer, stream, Seq(at), note)
-    finally:
-        writer.close()
     if as_json:
         print(json.dumps({"log": path, "session": stream, "seq": at, "pinned": not remove, "changed": change}))
     else:

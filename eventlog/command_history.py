@@ -10,6 +10,7 @@ import typer
 
 from eventlog.call_history import CallHistory, find_undone, iterate_calls
 from eventlog.checkout import check_out
+from eventlog.command_writing import announced
 from eventlog.command_options import POINT_HELP, JsonOption, LogArgument, SessionOption, check_place, log_path
 from eventlog.differences import Difference, describe_difference, difference_json, find_differences
 from eventlog.errors import CompactedError
@@ -145,7 +146,8 @@ def fork(
     point, path = parse_point(at), log_path(log)
     if os.path.exists(path):  # or opening it says what is wrong
         check_place(path)
-    made = fork_session(path, session, point, name, clock=SystemClock(), ids=RandomIds())
+    with announced(path, "fork"):
+        made = fork_session(path, session, point, name, clock=SystemClock(), ids=RandomIds())
     if as_json:
         values = {"parent": made.parent, "parent_seq": made.parent_seq, "root": made.root, "calls": made.calls}
         print(json.dumps({"stream": made.stream, **values}))
