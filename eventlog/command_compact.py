@@ -9,8 +9,8 @@ import typer
 
 from eventlog import wal
 from eventlog.command_options import JsonOption, LogArgument, SessionOption, check_place, log_path
-from eventlog.compact import Reclaimable, compact_log, plan_compaction
 from eventlog.command_writing import announced
+from eventlog.compact import Reclaimable, compact_log, plan_compaction
 from eventlog.pins import add_pin, remove_pin
 from eventlog.ports import RandomIds, SystemClock
 from eventlog.reading import open_anywhere

@@ -10,8 +10,8 @@ import typer
 
 from eventlog.call_history import CallHistory, find_undone, iterate_calls
 from eventlog.checkout import check_out
-from eventlog.command_writing import announced
 from eventlog.command_options import POINT_HELP, JsonOption, LogArgument, SessionOption, check_place, log_path
+from eventlog.command_writing import announced
 from eventlog.differences import Difference, describe_difference, difference_json, find_differences
 from eventlog.errors import CompactedError
 from eventlog.forking import fork_session

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from eventlog.events import JsonBytes
 from eventlog.image import Entry, Image
 from eventlog.image_values import decode_xattrs
 from eventlog.show import encode_bytes, show_path
+from eventlog.values import JsonBytes
 
 What = Literal["added", "removed", "changed"]
 Aspect = Literal["kind", "content", "mode", "target", "link", "xattrs", "times"]

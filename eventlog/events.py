@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 import msgspec
 
 from eventlog.errors import CorruptError
+from eventlog.values import JsonBytes
 
-JsonBytes = str | dict[str, str]
 Ended = Literal["finished", "interrupted"]
 
 

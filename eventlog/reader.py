@@ -179,12 +179,13 @@ class Reader:
         if row is None:
             raise self._cache_damaged(stream, after)
         self._check_position(stream, after)
-        position = after
+        position, is_moved = after, False
         while position.seq < row.head_seq:
             for stored in self._page(row, position):
                 misplaced = events.find_misplacement(stored.event.kind, stored.seq, stored.epoch, position.epoch)
-                if misplaced:
-                    raise self._damaged(stream, stored.seq, misplaced)
+                if misplaced or is_moved:
+                    raise self._damaged(stream, stored.seq, misplaced or "it follows session_moved, which is the last event of its stream")
+                is_moved = stored.event.kind == events.SessionMoved.kind
                 position = Position(stored.seq, stored.hash, stored.epoch)
                 yield stored
         if position != Position(row.head_seq, row.head_hash, row.floor):

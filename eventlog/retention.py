@@ -7,7 +7,8 @@ A content is kept when a kept image or a kept output needs it; a chunk, when a l
   target of every restore that is open;
 - the image at every pinned event, and at every event where a fork of the same log begins;
 - the first image of a fork, which its first event carries whole;
-- the outputs of all calls, or of the newest `Policy.outputs`.
+- the outputs of all calls, or of the newest `Policy.outputs`;
+- everything, of a stream that was moved away: until its bundle has its name, the same bundle must come again from here (L8).
 
 Imported streams follow the same policy. Events are never given up, and with them the records of quarantines: they name paths, no
 contents.
@@ -55,6 +56,7 @@ class Outline:
     settled: Seq
     targets: frozenset[Seq]
     outputs: tuple[tuple[ContentId, int], ...]
+    is_moved: bool = False
 
 
 Pins = frozenset[tuple[StreamId, Seq]]
@@ -68,7 +70,7 @@ def outline_stream(row: StreamRow, stored: Iterable[StoredEvent], name: str) -> 
     outputs: list[tuple[ContentId, int]] = []
     calls: set[int] = set()
     restores: dict[int, Seq | None] = {}
-    head, settled, is_fork = Seq(0), Seq(0), False
+    head, settled, is_fork, is_moved = Seq(0), Seq(0), False, False
     for one in stored:
         head = one.seq
         if one.changes:
@@ -76,6 +78,8 @@ def outline_stream(row: StreamRow, stored: Iterable[StoredEvent], name: str) -> 
         match one.event:
             case events.SessionForked():
                 is_fork = True
+            case events.SessionMoved():
+                is_moved = True
             case events.AttemptStarted():
                 calls.add(one.event.call)
             case events.CallSettled():
@@ -91,7 +95,7 @@ def outline_stream(row: StreamRow, stored: Iterable[StoredEvent], name: str) -> 
         if not calls and not restores:
             settled = one.seq
     targets = frozenset(seq for seq in restores.values() if seq is not None)
-    return Outline(row.id, head, row.parent, row.forked_at, is_fork, tuple(images), settled, targets, tuple(outputs))
+    return Outline(row.id, head, row.parent, row.forked_at, is_fork, tuple(images), settled, targets, tuple(outputs), is_moved)
 
 
 def _read_output(output: events.Output, where: str) -> tuple[ContentId, int]:
@@ -108,6 +112,8 @@ def choose_points(outlines: Sequence[Outline], pins: Pins, policy: Policy) -> di
 
 
 def _points_of(one: Outline, marked: frozenset[tuple[StreamId | None, Seq | None]], policy: Policy) -> frozenset[Seq]:
+    if one.is_moved:
+        return frozenset(step.seq for step in one.images)
     points = {one.head, one.settled, *one.targets}
     points |= {step.seq for step in one.images if step.seq > one.settled}
     points |= {seq for stream, seq in marked if stream == one.stream and seq is not None}
@@ -132,7 +138,8 @@ def _newest_images(images: Sequence[ImageStep], count: int) -> set[Seq]:
 
 def keep_outputs(one: Outline, policy: Policy) -> frozenset[ContentId]:
     """The output contents of a stream that are kept."""
-    newest = one.outputs if policy.outputs is None else one.outputs[len(one.outputs) - min(policy.outputs, len(one.outputs)) :]
+    count = len(one.outputs) if policy.outputs is None or one.is_moved else min(policy.outputs, len(one.outputs))
+    newest = one.outputs[len(one.outputs) - count :]
     return frozenset(content for content, _ in newest)
 
 

@@ -2,7 +2,7 @@
 
 import base64
 
-from eventlog.events import JsonBytes
+from eventlog.values import JsonBytes
 
 
 def show_path(path: bytes) -> str:

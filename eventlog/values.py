@@ -11,6 +11,8 @@ CallNumber = NewType("CallNumber", int)
 AttemptNumber = NewType("AttemptNumber", int)
 ContentId = NewType("ContentId", bytes)
 RootHash = NewType("RootHash", bytes)
+JsonBytes = str | dict[str, str]
+"""Bytes as JSON has them: text, or `{"b64": ...}` for what is not UTF-8."""
 
 HIGHEST_EPOCH = (1 << 62) - 1  # the log stores signed 64-bit numbers; the next epoch must still fit
 ZERO_HASH = bytes(32)

@@ -198,6 +198,15 @@ def test_invariant_I5_an_epoch_out_of_order_is_damage_though_its_chain_holds(tmp
         read_all(path)
 
 
+def test_rule_L8_nothing_follows_session_moved_though_the_chain_holds(tmp_path: Path) -> None:
+    path = support.create_small(tmp_path)
+    forge(path, "session_moved", 0)
+    assert read_all(path)[-1] == "session_moved"
+    forge(path, "noted", 0)
+    with pytest.raises(CorruptError, match="seq 3: it follows session_moved"):
+        read_all(path)
+
+
 def forge(path: str, kind: str, epoch: int, payload: bytes | None = None) -> None:
     """Append an event with a right hash that no writer of ours would append."""
     reader = Reader.open(path)
@@ -206,16 +215,18 @@ def forge(path: str, kind: str, epoch: int, payload: bytes | None = None) -> Non
     reader.close()
     examples: dict[str, events.Event] = {
         "session_opened": support.opened().event, "driver_started": support.started(), "noted": events.Noted(1, "x"),
+        "session_moved": events.SessionMoved(1, "d" * 64),
     }  # fmt: skip
     stored = payload if payload is not None else events.encode(examples[kind])
+    event_id = (row.head_seq + 1).to_bytes(16, "little")
     domain = codec.event_domain(log_id, row.id)
     digest = codec.hash_event(
-        domain, row.head_seq + 1, b"f" * 16, epoch, kind.encode(), 1, stored, changes_digest(()), row.head_hash
+        domain, row.head_seq + 1, event_id, epoch, kind.encode(), 1, stored, changes_digest(()), row.head_hash
     )
     text = stored.decode().replace("'", "''")
     tamper(
         path,
-        f"INSERT INTO event VALUES ('{row.id}', {row.head_seq + 1}, x'{(b'f' * 16).hex()}', {epoch}, '{kind}', 1, '{text}',"
+        f"INSERT INTO event VALUES ('{row.id}', {row.head_seq + 1}, x'{event_id.hex()}', {epoch}, '{kind}', 1, '{text}',"
         f" x'{row.head_hash.hex()}', x'{digest.hex()}')",
         f"UPDATE stream SET head_seq = head_seq + 1, head_hash = x'{digest.hex()}', floor = {epoch}",
     )

@@ -126,6 +126,13 @@ def test_outputs_of_all_calls_are_kept_or_those_of_the_newest(outputs: int | Non
     assert keep_outputs(outline(outputs=((A, 1), (B, 1), (C, 1))), Policy(1, outputs)) == kept
 
 
+def test_rule_L8_a_session_that_was_moved_away_keeps_all_so_that_its_bundle_can_come_again() -> None:
+    moved = outline(images="abcd", outputs=((A, 1), (B, 1)), is_moved=True)
+    assert points(moved, keep=1) == [1, 2, 3, 4]
+    assert keep_outputs(moved, Policy(1, 0)) == {A, B}
+    assert outline_stream(row(), [stored(1, events.SessionMoved(1, "d" * 64))], "log").is_moved
+
+
 def test_contents_are_those_of_the_images_at_the_points() -> None:
     steps = [(Seq(1), b"x", A), (Seq(1), b"y", B), (Seq(3), b"x", C), (Seq(4), b"y", None), (Seq(4), b"z", D)]
     expected = {0: set(), 1: {A, B}, 2: {A, B}, 3: {B, C}, 4: {C, D}, 9: {C, D}}
