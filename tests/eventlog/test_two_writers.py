@@ -271,7 +271,7 @@ def test_case_24_busy_is_neither_fenced_nor_corrupt_and_nothing_is_written(tmp_p
         lambda: second.raise_floor(STREAM, Epoch(2), support.started()),
         lambda: second.insert_blobs([]),
     ):
-        with pytest.raises(BusyError, match="locked by another process") as caught:
+        with pytest.raises(BusyError, match="LogBusy: held by pid") as caught:
             busy()
         assert caught.value.exit_code == 1
     first._handle.execute("ROLLBACK").fetchall()
