@@ -25,7 +25,7 @@ from recovery.space.ledger import Ledger
 from recovery.space.records import LedgerState
 
 DEATH_SECS = 10.0
-MOST_TRIES = 8
+MOST_TRIES = 4
 """How often one driver tries a lock again: more holders than that are a session that is busy, not one that is stuck."""
 
 
