@@ -17,6 +17,7 @@ Operation = Literal["put", "del", "times"]
 MODE_BITS = 0o7777
 LINK_MODE = 0o777
 DIGEST_BYTES = 32
+XATTR_PREFIX = b"user."
 MTIME_MIN, MTIME_MAX = -(1 << 63), (1 << 63) - 1
 SIZE_MAX = (1 << 63) - 1
 _u32 = struct.Struct(">I")
@@ -170,7 +171,10 @@ def _find_xattrs_problem(entry: Entry) -> str:
     if entry.xattrs is None:
         return ""
     try:
-        decode_xattrs(entry.xattrs)
+        pairs = decode_xattrs(entry.xattrs)
     except CorruptError as error:
         return str(error)
+    # Others are never tracked; an imported image that has them would have a restore set them, as root a file's capabilities.
+    if any(not name.startswith(XATTR_PREFIX) or b"\0" in name for name, _ in pairs):
+        return "an attribute that is not a user attribute"
     return ""

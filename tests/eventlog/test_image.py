@@ -203,6 +203,8 @@ def test_fold_takes_a_directory_that_becomes_a_file_with_all_below_it_deleted() 
         replace(HELLO, target=b"t"),
         replace(HELLO, size=-1),
         replace(HELLO, xattrs=b"\0\0"),
+        replace(HELLO, xattrs=encode_xattrs([(b"security.capability", b"x")])),
+        replace(HELLO, xattrs=encode_xattrs([(b"user.a\0b", b"x")])),
         replace(HELLO, mtime_ns=1 << 63),
         replace(ROOT, content=bytes(32)),
         replace(ROOT, target=b"t"),
