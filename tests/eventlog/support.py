@@ -272,6 +272,7 @@ def record_steps(work: Callable[[], None]) -> list[str]:
 
     def recorded() -> None:
         recorder = Recorder()
+        steps._process.counts.clear()  # a test before this one may have counted in the process it is forked from
         steps.install(recorder)
         work()
         os.write(write_end, "\n".join(recorder.steps).encode())
@@ -286,6 +287,7 @@ def kill_at(step: str, work: Callable[[], None]) -> None:
     """Run `work` in a child that kills itself at `step`; it must have died of that."""
 
     def doomed() -> None:
+        steps._process.counts.clear()
         steps.install(Killer(step))
         work()
 
