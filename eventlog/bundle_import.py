@@ -23,8 +23,8 @@ from eventlog.errors import CorruptError, MisuseError
 from eventlog.fork import fork_record, newest_forkable
 from eventlog.ports import Clock, Ids
 from eventlog.reader import Reader, StreamRow, VerbatimEvent
-from eventlog.show import show_text
-from eventlog.values import Seq, StreamId
+from eventlog.show import show_path, show_text
+from eventlog.values import ContentId, Seq, StreamId
 from eventlog.writer import Dropped, Record, Writer
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -56,6 +56,7 @@ class _Survey:
     prefix: StreamId
     is_found: bool
     most_bytes: int
+    given_up: frozenset[ContentId]
 
 
 def import_bundle(path: str, file: str, ids: Ids, clock: Clock, name: str | None = None) -> Imported:
@@ -110,14 +111,21 @@ def check_import(path: str, file: str, name: str | None = None, *, new: bool = F
         if new:
             if os.path.lexists(path):
                 raise _exists(path)
-            return _describe(_survey(bundle, path, name, None), bundle)
+            return _check(bundle, path, name, None)
         reader = Reader.open(path)
         try:
-            return _describe(_survey(bundle, path, name, reader), bundle)
+            return _check(bundle, path, name, reader)
         finally:
             reader.close()
     finally:
         bundle.close()
+
+
+def _check(bundle: Bundle, path: str, name: str | None, reader: Reader | None) -> Imported:
+    survey = _survey(bundle, path, name, reader)
+    record = _read_fork(bundle.walk(survey.most_bytes), survey, bundle, 0)
+    _check_whole(record, survey, reader, bundle.name)
+    return _describe(survey, bundle)
 
 
 def _describe(survey: _Survey, bundle: Bundle) -> Imported:
@@ -161,7 +169,8 @@ def _survey(bundle: Bundle, path: str, name: str | None, reader: Reader | None) 
         for _ in pieces:
             pass
     walk.finish()
-    return _Survey(walk.header, walk.digest, walk.counts, forked_at, session, prefix, found is not None, most_bytes)
+    given_up = frozenset(item.content for item in walk.given_up)
+    return _Survey(walk.header, walk.digest, walk.counts, forked_at, session, prefix, found is not None, most_bytes, given_up)
 
 
 def _free_bytes(path: str) -> int:
@@ -218,6 +227,7 @@ def _fill(writer: Writer, bundle: Bundle, survey: _Survey, clock: Clock) -> Impo
     """Write what was surveyed."""
     walk = bundle.walk(survey.most_bytes)
     record = _read_fork(walk, survey, bundle, clock.now_ms())
+    _check_whole(record, survey, writer.reader, bundle.name)
     for batch in batch_blobs(_new_blobs(walk, writer.reader)):
         writer.insert_blobs(batch)
     walk.finish()
@@ -253,6 +263,18 @@ def _read_fork(walk: Walk, survey: _Survey, bundle: Bundle, now_ms: int) -> Reco
     if walk.header != survey.header:
         raise _changed(bundle)
     return record
+
+
+def _check_whole(record: Record, survey: _Survey, reader: Reader | None, name: str) -> None:
+    """Raise MisuseError when the image from which the session would go on is not whole, here or in the bundle."""
+    for change in record.changes:
+        content = None if change.entry is None else change.entry.content
+        if content in survey.given_up and (reader is None or not reader.has_blob(ContentId(content))):
+            raise MisuseError(
+                f"{name}: the session would go on from seq {survey.forked_at}, and the content of {show_path(change.path)} there was "
+                "given up before this bundle was made; export it up to an event whose image is still kept (`--upto SEQ`; "
+                "`eventlog pin` keeps one)"
+            )
 
 
 def _new_blobs(walk: Walk, reader: Reader) -> Iterator[Blob]:

@@ -8,15 +8,12 @@ _SHOWN = 20
 
 
 def choose_stream(reader: Reader, session: str | None) -> StreamRow:
-    """The stream of the session named; without a name the only session that takes events, or the one that the log was made for where all
-    others are forks of it. Raises MisuseError naming those that there are."""
+    """The stream of the session named; without a name the only one that takes events. Raises MisuseError naming those that there are."""
     rows = reader.streams()
     if session is not None:
         candidates = [row for row in rows if row.id == session]
     else:
         candidates = [row for row in rows if row.origin is None]
-        if len(candidates) != 1:
-            candidates = [row for row in candidates if row.parent is None]
     if len(candidates) == 1:
         return candidates[0]
     names = ", ".join(show_text(row.id) for row in rows[:_SHOWN]) + (" ..." if len(rows) > _SHOWN else "")

@@ -61,8 +61,10 @@ class Session:
         """A session that goes on from an event of this one."""
         image = dict(self.writer.reader.image(self.stream, Seq(seq)))
         root = root_hash(image).hex()
+        ((parent_hash,),) = self.writer.reader.rows("SELECT hash FROM event WHERE stream = ? AND seq = ?", (self.stream, seq))
+        assert isinstance(parent_hash, bytes)
         forked = events.SessionForked(
-            7, name, "forked", self.writer.log_id, self.stream, seq, bytes(32).hex(), "transactional", "stop", [], [], root, []
+            7, name, "forked", self.writer.log_id, self.stream, seq, parent_hash.hex(), "transactional", "stop", [], [], root, []
         )
         self.writer.open_stream(StreamId(name), Record(forked, diff({}, image)), "fork", self.stream, Seq(seq))
         return Session(self.writer, StreamId(name), image, 1)

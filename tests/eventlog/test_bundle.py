@@ -3,6 +3,7 @@
 import random
 import resource
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -12,6 +13,7 @@ from blake3 import blake3
 
 from eventlog import codec, events
 from eventlog.blobs import encode_content
+from eventlog.bundle_import import check_import
 from eventlog.creation import create_log
 from eventlog.errors import CompactedError, CorruptError, MisuseError
 from eventlog.image import Entry, diff, root_hash
@@ -276,12 +278,12 @@ def give_up(log: str, *contents: bytes) -> None:
 def test_what_was_given_up_goes_out_and_comes_in_as_given_up(log: str, tmp_path: Path) -> None:
     bundles.make(log, tmp_path / "whole.bundle")
     target = make_target(tmp_path / "there")
-    give_up(log, support.HELLO, support.OUTPUT)
+    give_up(log, support.OUTPUT)
     made = bundles.make(log, tmp_path / "a.bundle")
-    assert (made.counts.contents, made.counts.given_up) == (2, 2)
+    assert (made.counts.contents, made.counts.given_up) == (3, 1)
     bundles.take(target, tmp_path / "a.bundle")
     reader = Reader.open(target)
-    assert reader.dropped_reason(codec.content_id(support.HELLO)) == "compacted"
+    assert reader.dropped_reason(codec.content_id(support.OUTPUT)) == "compacted"
     with pytest.raises(CompactedError):
         list(reader.content(codec.content_id(support.OUTPUT)))
     reader.close()
@@ -289,8 +291,19 @@ def test_what_was_given_up_goes_out_and_comes_in_as_given_up(log: str, tmp_path:
     assert (tmp_path / "a.bundle").read_bytes() == (tmp_path / "b.bundle").read_bytes()
     bundles.take(target, tmp_path / "whole.bundle", "filled")  # a bundle made before brings the contents back
     reader = Reader.open(target)
-    assert b"".join(reader.content(codec.content_id(support.HELLO))) == support.HELLO
+    assert b"".join(reader.content(codec.content_id(support.OUTPUT))) == support.OUTPUT
     reader.close()
+
+
+@pytest.mark.parametrize("take", [bundles.take, lambda target, file: check_import(target, str(file))], ids=["import", "dry run"])
+def test_no_session_goes_on_from_an_image_that_is_not_whole(log: str, tmp_path: Path, take: Callable[[str, Path], object]) -> None:
+    target = make_target(tmp_path / "there")
+    give_up(log, support.HELLO)
+    bundles.make(log, tmp_path / "a.bundle")
+    before = bundles.dump(target)
+    with pytest.raises(MisuseError, match=r"go on from seq \d+, and the content of a there was given up .*--upto"):
+        take(target, tmp_path / "a.bundle")
+    assert bundles.dump(target) == before
 
 
 def test_what_the_log_has_is_not_dropped_by_a_bundle_that_lacks_it(log: str, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from eventlog.errors import CorruptError
-from eventlog.events import DriverIdentity
-from recovery.driver.identity_files import highest_intended, leave_identity
+from eventlog.identity_files import DRIVE, Writing, highest_intended, leave_identity
+from eventlog.process_identity import ProcessIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class RecordFile:
 
 
 def make_identity(directory: Path) -> Path:
-    return Path(leave_identity(str(directory), DriverIdentity("caf\u00e9-nonce", 41, 99, "boot-\u00e9", 7), 12))
+    return Path(leave_identity(str(directory), Writing("caf\u00e9-nonce", ProcessIdentity(41, 99, "boot-\u00e9", 7), 12, DRIVE)))
 
 
 FILES: dict[str, RecordFile] = {

@@ -118,7 +118,7 @@ def test_a_pin_keeps_an_image_until_it_is_taken_away(log: str) -> None:
 
 
 def test_mistakes_are_one_sentence(log: str, tmp_path: Path) -> None:
-    assert_one_sentence(run("pin", log, "--at", "4"), 2, "name one of its sessions with --session: fo\\x1brk, nightly")
+    assert_one_sentence(run("pin", log, "--at", "4"), 2, "name one with --session: fo\\x1brk, nightly")
     assert_one_sentence(run("pin", log, "--at", "999", "--session", "nightly"), 2, "session nightly has no event 999")
     assert_one_sentence(run("pin", log, "--at", "0"), 2, "--at")
     assert_one_sentence(run("compact", log, "--keep", "0"), 2, "--keep")

@@ -92,7 +92,7 @@ def test_tail_ends_well_when_it_is_interrupted(log: str, number: int) -> None:
 
 def test_tail_of_several_sessions_shows_all_or_the_one_that_is_named(log: str) -> None:
     second_session(log)
-    assert_one_sentence(run("tail", log, "--from", "1", "--until-end"), 2, "holds the sessions nightly, second", "--session")
+    assert_one_sentence(run("tail", log, "--from", "1", "--until-end"), 2, "2 sessions in this log", "--session: nightly, second")
     done = run("tail", log, "--session", "second", "--from", "1", "--for", "0")
     assert [line.split()[0] for line in lines(done.stdout)] == ["second", "tail:"]
     assert lines(run("tail", log, "--for", "0.2").stdout)[-1].startswith("tail: 0 events")
@@ -164,7 +164,7 @@ MISTAKES: dict[str, tuple[tuple[str | bytes, ...], str]] = {
     "half a letter": (("input_admitted", "--input", '{"a": "\\ud800"}', "--request", "r"), "not a JSON object"),
     "not UTF-8": (("noted", "--text", b"caf\xe9"), "caf\\xe9: not UTF-8"),
     "another kind": (("session_finished", "--text", "x"), "--kind"),
-    "another session": (("noted", "--text", "x", "--session", "other"), "no session other in this log; it holds nightly"),
+    "another session": (("noted", "--text", "x", "--session", "other"), "no session other in this log; there are: nightly"),
 }
 
 
@@ -181,7 +181,7 @@ def test_append_says_mistakes_in_one_sentence_and_writes_nothing(
 
 def test_append_needs_a_session_where_there_are_several(log: str) -> None:
     second_session(log)
-    assert_one_sentence(run("append", log, "--kind", "noted", "--text", "x"), 2, "holds the sessions nightly, second", "--session")
+    assert_one_sentence(run("append", log, "--kind", "noted", "--text", "x"), 2, "2 sessions in this log", "--session: nightly, second")
     assert run("append", log, "--kind", "noted", "--text", "x", "--session", "second").stdout == b"second 2 noted\n"
 
 

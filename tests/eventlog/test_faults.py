@@ -375,7 +375,7 @@ class StuckConnection(apsw.Connection):
 
 def open_stuck(path: str, fails_at: str, error: apsw.Error) -> tuple[Writer, StuckConnection]:
     handle = StuckConnection(path, flags=apsw.SQLITE_OPEN_READWRITE)
-    connection._settle(handle, path)
+    connection._settle(handle, path, 0, connection.CLOCK)
     handle.error = error
     writer = Writer(handle, path, CountingIds(1_000))
     handle.fails_at = fails_at
@@ -437,7 +437,7 @@ def test_rule_L7_a_fence_that_could_not_be_read_is_not_a_newer_epoch(place: Plac
 def test_rule_L7_busy_is_neither_fenced_nor_corrupt_and_the_handle_goes_on(place: Place, statement: str, error: apsw.Error) -> None:
     path = place.fresh()
     writer, handle = open_stuck(path, statement, error)
-    with pytest.raises(BusyError, match="locked by another process"):
+    with pytest.raises(BusyError, match="LogBusy: held by"):
         append(writer)
     handle.fails_at = "nothing"
     append(writer)

@@ -11,10 +11,11 @@ import pytest
 
 from eventlog import codec, steps
 from eventlog.errors import InternalError
-from eventlog.reader import Reader
-from eventlog.values import Epoch, Seq, StreamId
+from eventlog.ports import FakeClock
+from eventlog.reader import Origin, Reader, StreamRow
+from eventlog.values import Epoch, LogId, Seq, StreamId
 from eventlog.verify import verify
-from eventlog.writer import Writer
+from eventlog.writer import Dropped, Writer
 from tests.eventlog import support
 from tests.eventlog.support import STREAM, add
 from tests.helpers import wait_until
@@ -72,12 +73,20 @@ def test_case_21_every_method_of_a_reader_refuses_a_forked_process(log: str) -> 
 
 
 def test_case_21_every_method_of_a_writer_refuses_a_forked_process(log: str, writer: Writer) -> None:
+    imported = StreamRow(StreamId("imported"), Epoch(0), Seq(1), bytes(32), None, None, Origin(LogId("0" * 32), STREAM))
     uses: dict[str, Callable[[], object]] = {
         "raise_floor": lambda: writer.raise_floor(STREAM, Epoch(9), support.started()),
         "append": lambda: add(writer, 4, "child"),
         "append_unfenced": lambda: writer.append_unfenced(STREAM, [support.note("child")], "note"),
         "admit": lambda: writer.admit(STREAM, "request", {}, 1),
         "open_stream": lambda: writer.open_stream(StreamId("other"), support.opened("other"), "open"),
+        "import_stream": lambda: writer.import_stream(imported, (), (), StreamId("other"), support.opened("other"), Seq(1)),
+        "adopt_stream": lambda: writer.adopt_stream(imported, ()),
+        "record_dropped": lambda: writer.record_dropped([Dropped(codec.content_id(b"gone"), 4, "lost", 1)]),
+        "move_away": lambda: writer.move_away(STREAM, "d" * 64, Seq(9), 1),
+        "maintain": lambda: writer.maintain("test", lambda handle: handle.execute("SELECT 1")),
+        "rebuild": writer.rebuild,
+        "tidy": lambda: writer.tidy(FakeClock()),
         "check_fence": lambda: writer.check_fence(STREAM, Epoch(4)),
         "insert_blobs": lambda: writer.insert_blobs([codec.encode_blob(b"child")]),
         "close": writer.close,
