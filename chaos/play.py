@@ -143,7 +143,7 @@ class Play:
             while self._stage.running() and time.monotonic() < deadline:
                 self._look("the drivers to end", deadline + DRIVER_SECS)  # one that lost a shim or its file worker halts by itself
             has_gone_on = self._is_over or bool(self._stage.running())
-            is_quiet = not has_gone_on and wait_all_ended(left_behind(self._observer.pid), quiet_secs)
+            is_quiet = not has_gone_on and wait_all_ended(self._list_left(), quiet_secs)
 
         self._run(wait_quiet)
         end_everything(os.getpid(), self._observer.pid)
@@ -273,6 +273,12 @@ class Play:
         """Whether anything lives that may change the workspace. Asked of the trace too: one whose parent dies just now is in no tree."""
         traced = {traced.pid for traced in read_trace(self._place) if traced.step.partition("@")[0].partition(".")[0] in WRITERS}
         return any(map(is_running, traced)) or any(one.role.partition(".")[0] in WRITERS for one in self._list_alive())
+
+    def _list_left(self) -> list[int]:
+        """What still runs of the trial, by the tree and by the trace: a shim whose spawner dies just now is in no tree, and a state that is
+        saved without it would begin with a command that nobody killed and that is not there."""
+        traced = {traced.pid for traced in read_trace(self._place) if is_running(traced.pid)}
+        return sorted(traced | set(left_behind(self._observer.pid)))
 
     def _next_epoch(self) -> int:
         """One more than the last, but 1 again while no log was made: an epoch above 1 says that there was one (rule L9)."""
