@@ -18,6 +18,7 @@ from blake3 import blake3
 from eventlog import codec, events, steps
 from eventlog.errors import (
     BusyError,
+    ContentGoneError,
     CorruptError,
     EpochTakenError,
     HeadMovedError,
@@ -33,7 +34,7 @@ from eventlog.reader import BEGINNING, Position, StoredEvent, StreamRow
 from eventlog.show import show_text
 from eventlog.store import Capability, ReadingHandle, Store, WritingHandle
 from eventlog.values import ZERO_HASH, ContentId, Epoch, LogId, Seq, StreamId
-from eventlog.writer import Admitted, Appended, Record, Redact
+from eventlog.writer import Admitted, Appended, Record, Redact, output_content
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class _Prepared:
     changes: tuple[Change, ...]
     request_id: str | None
     is_repeatable: bool
+    output: ContentId | None
 
 
 @dataclass(slots=True)
@@ -278,6 +280,7 @@ class _Writer:
             raise MisuseError(f"memory: there is a session {show_text(stream)} already; choose another name")
         made = _Stream(stream, parent, forked_at, codec.event_domain(log.id, stream))
         rows = _chain(log, made, Epoch(0), [prepared])
+        _check_contents(log, [prepared], ())
         return self._commit(log, made, rows, [prepared], (), purpose)[0]
 
     def insert_blobs(self, blobs: Iterable[codec.Blob]) -> None:
@@ -310,7 +313,8 @@ class _Writer:
         event = record.event if self._redact is None else _redact_event(record.event, self._redact)
         event_id = self._ids.new_id() if record.id is None else record.id
         request_id = event.request_id if isinstance(event, events.InputAdmitted) else None
-        return _Prepared(event_id, event.kind, event.version, events.encode(event), record.changes, request_id, record.id is not None)
+        payload, output = events.encode(event), output_content(event)
+        return _Prepared(event_id, event.kind, event.version, payload, record.changes, request_id, record.id is not None, output)
 
     def _transact(
         self,
@@ -329,6 +333,7 @@ class _Writer:
             return recorded
         epoch = check(found)
         rows = _chain(log, found, epoch, prepared)
+        _check_contents(log, prepared, blobs)
         return self._commit(log, found, rows, prepared, blobs, purpose)
 
     def _commit(
@@ -411,6 +416,19 @@ def _chain(log: _Log, found: _Stream, epoch: Epoch, prepared: list[_Prepared]) -
         rows.append(_Row(item.id, epoch, item.kind, item.version, item.payload, item.changes, digest))
         previous, floor = digest, epoch
     return rows
+
+
+def _check_contents(log: _Log, prepared: list[_Prepared], blobs: tuple[codec.Blob, ...]) -> None:
+    """An event comes in only while the log holds every content it names, or is given it with the event."""
+    given = {blob.content for blob in blobs}
+    for item in prepared:
+        named = [change.entry.content for change in item.changes if change.entry is not None]
+        for name in (*named, item.output):
+            content = None if name is None else ContentId(name)
+            if content is None:
+                continue
+            if content not in log.blobs and content not in given:
+                raise ContentGoneError(f"memory: the content {content.hex()} that this append needs is not in the log; send it with it")
 
 
 def _insert_blobs(log: _Log, blobs: tuple[codec.Blob, ...]) -> None:

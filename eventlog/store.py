@@ -113,7 +113,8 @@ class WritingHandle(Protocol):
         """Append records and insert blobs in one commit, under `epoch`, which must be the floor (I2, I5).
 
         Records whose ids the log has are not written again; where they stand is the answer. All records of one append have an id, or
-        none has. Every content that the events name is in the log already or among `blobs`. Raises StaleEpochError below the floor;
+        none has. Every content that the events name is in the log already or among `blobs`: else ContentGoneError, and nothing is written.
+        Raises StaleEpochError below the floor;
         InternalError above it and for a record that may not stand there; MisuseError for a stream that is not there or was imported, for
         an id that stands for another event, and for a request that was admitted already; MovedError behind session_moved; CorruptError,
         BusyError, FullError, ReplacedError. After each of these nothing was written. UncertainCommitError: everything or nothing was,

@@ -381,7 +381,7 @@ class Writer:
         given = record.id is not None
         event_id = record.id if record.id is not None else self._ids.new_id()
         digest = changes_digest(record.changes)
-        return _Prepared(event_id, event.kind, event.version, events.encode(event), record.changes, digest, given, _output_of(event))
+        return _Prepared(event_id, event.kind, event.version, events.encode(event), record.changes, digest, given, output_content(event))
 
     def _redacted(self, event: events.E) -> events.E:
         """The event as it may be written. A call whose recorded input was redacted says so: it cannot be replayed from the log."""
@@ -708,7 +708,8 @@ _MISSING_CONTENT = (
 )
 
 
-def _output_of(event: events.Event) -> ContentId | None:
+def output_content(event: events.Event) -> ContentId | None:
+    """The content of the output that an event names, or None."""
     if not isinstance(event, events.CallSettled) or event.output is None:
         return None
     try:

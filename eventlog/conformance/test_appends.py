@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from eventlog import events
-from eventlog.codec import encode_blob
+from eventlog.codec import content_id, encode_blob
 from eventlog.conformance.formula import check_chain
 from eventlog.conformance.samples import (
     FIRST,
@@ -23,8 +23,8 @@ from eventlog.conformance.samples import (
     read_texts,
     started,
 )
-from eventlog.errors import EpochTakenError, HeadMovedError, InternalError, MisuseError, MovedError, StaleEpochError
-from eventlog.image import diff
+from eventlog.errors import ContentGoneError, EpochTakenError, HeadMovedError, InternalError, MisuseError, MovedError, StaleEpochError
+from eventlog.image import Entry, diff, put_change
 from eventlog.ports import RandomIds
 from eventlog.store import Store
 from eventlog.values import Epoch, Seq
@@ -183,3 +183,16 @@ def test_rule_L8_nothing_follows_session_moved(store: Store) -> None:
         with pytest.raises(MovedError):
             act()
     assert head(handle.reader) == (3, 1)
+
+
+def test_rule_I2_an_event_comes_in_only_with_every_content_it_names(store: Store) -> None:
+    begin(store)
+    handle = drive(store)
+    data = b"a content that nobody sent"
+    change = put_change(b"new", Entry("f", 0o644, content_id(data), len(data)))
+    with pytest.raises(ContentGoneError):
+        handle.append(STREAM, Epoch(1), [note("too early", changes=(change,))], (), "note")
+    assert read_texts(handle.reader) == []
+    handle.append(STREAM, Epoch(1), [note("with it", changes=(change,))], (encode_blob(data),), "note")
+    handle.append(STREAM, Epoch(1), [note("again", changes=(change,))], (), "note")
+    assert read_texts(handle.reader) == ["with it", "again"]

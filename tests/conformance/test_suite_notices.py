@@ -34,10 +34,14 @@ WRONG: dict[str, tuple[str, str, Test]] = {
         test_appends.test_rule_L2_a_driver_that_expects_another_head_raises_nothing,
     ),
     "blobs of a refused append stay": (
-        "        rows = _chain(log, found, epoch, prepared)\n        return self._commit(log, found, rows, prepared, blobs, purpose)",
-        "        _insert_blobs(log, blobs)\n        rows = _chain(log, found, epoch, prepared)\n"
-        "        return self._commit(log, found, rows, prepared, blobs, purpose)",
+        "        rows = _chain(log, found, epoch, prepared)\n        _check_contents(log, prepared, blobs)",
+        "        _insert_blobs(log, blobs)\n        rows = _chain(log, found, epoch, prepared)\n        _check_contents(log, prepared, blobs)",
         test_appends.test_rule_I2_an_append_is_whole_or_not_at_all,
+    ),
+    "contents are not asked for": (
+        "            if content not in log.blobs and content not in given:",
+        "            if content not in log.blobs and content not in given and not item.changes:",
+        test_appends.test_rule_I2_an_event_comes_in_only_with_every_content_it_names,
     ),
     "anything may be unfenced": (
         "if record.event.kind not in events.UNFENCED_KINDS:",
