@@ -35,7 +35,8 @@ WRONG: dict[str, tuple[str, str, Test]] = {
     ),
     "blobs of a refused append stay": (
         "        rows = _chain(log, found, epoch, prepared)\n        _check_contents(log, prepared, blobs)",
-        "        _insert_blobs(log, blobs)\n        rows = _chain(log, found, epoch, prepared)\n        _check_contents(log, prepared, blobs)",
+        "        _insert_blobs(log, blobs)\n        rows = _chain(log, found, epoch, prepared)\n"
+        "        _check_contents(log, prepared, blobs)",
         test_appends.test_rule_I2_an_append_is_whole_or_not_at_all,
     ),
     "contents are not asked for": (
