@@ -47,25 +47,19 @@ def hash_event(
     domain: bytes, seq: int, event_id: bytes, epoch: int, kind: bytes, version: int, payload: bytes, changes: bytes, previous: bytes
 ) -> bytes:
     """The 32-byte chain hash of one event; `changes` and `previous` are 32 bytes each, `domain` is that of `event_domain`."""
-    return blake3(
-        b"".join(
-            (
-                domain,
-                _u64u32(seq, len(event_id)),
-                event_id,
-                _u64u32(epoch, len(kind)),
-                kind,
-                _u32u32(version, len(payload)),
-                payload,
-                changes,
-                previous,
-            )
-        )
-    ).digest()
+    id_length, kind_length = len(event_id), len(kind)
+    head = _head(seq, id_length, event_id, epoch, kind_length) if id_length == ID_BYTES else _odd_head(seq, event_id, epoch, kind_length)
+    return blake3(b"".join((domain, head, kind, _version(version, len(payload)), payload, changes, previous))).digest()
 
 
-_u64u32 = struct.Struct(">QI").pack
-_u32u32 = struct.Struct(">II").pack
+ID_BYTES = 16
+_head = struct.Struct(f">QI{ID_BYTES}sQI").pack
+_version = struct.Struct(">II").pack
+
+
+def _odd_head(seq: int, event_id: bytes, epoch: int, kind_length: int) -> bytes:
+    """The same bytes for an id that no sound log has."""
+    return struct.pack(f">QI{len(event_id)}sQI", seq, len(event_id), event_id, epoch, kind_length)
 
 
 def content_id(data: bytes) -> ContentId:

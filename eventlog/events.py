@@ -388,6 +388,11 @@ UNFENCED_KINDS = frozenset({InputAdmitted.kind, Noted.kind})
 _encoder = msgspec.json.Encoder()
 _decoders: dict[str, msgspec.json.Decoder[Event]] = {event.kind: msgspec.json.Decoder(event) for event in EVENT_TYPES}
 _versions = {event.kind: event.version for event in EVENT_TYPES}
+DECODERS: dict[tuple[bytes, int], Callable[[bytes], Event]] = {
+    **{(event.kind.encode(), event.version): _decoders[event.kind].decode for event in EVENT_TYPES},
+    **{(kind.encode(), version): upcast for (kind, version), upcast in UPCASTS.items()},
+}
+"""What reads a payload, by the stored bytes of its kind and its version. Of what is not here, or raises, `decode` says what is wrong."""
 
 
 def encode(event: Event) -> bytes:
