@@ -33,7 +33,7 @@ from eventlog.writer import Record, Writer
 STREAM = StreamId("bench")
 TEXT = "one event of an ordinary session, of about the size of an intent; " * 4
 ROOT: dict[bytes, Entry] = {b"": Entry("d", 0o755, mtime_ns=1)}
-MEMORY_LIMIT_KIB = 600_000  # the limit of the issue, as `ulimit -v`
+MEMORY_LIMIT_KIB = 600_000  # for `ulimit -v`: what verify needs must not grow with the log
 EVENT_TABLE = (
     "CREATE TABLE event (stream TEXT NOT NULL, seq INTEGER NOT NULL, id BLOB NOT NULL UNIQUE, epoch INTEGER NOT NULL, kind TEXT NOT NULL,"
     " version INTEGER NOT NULL, payload TEXT NOT NULL, prev_hash BLOB NOT NULL, hash BLOB NOT NULL, PRIMARY KEY (stream, seq))"
