@@ -17,7 +17,7 @@ from eventlog import (
 )
 from eventlog.call_history import annotate
 from eventlog.command_options import CallsOption, JsonOption, LogArgument, SessionOption, log_path
-from eventlog.errors import BusyError, CorruptError, CrashworthyError, FullError, ReplacedError, UncertainCommitError
+from eventlog.errors import CompactedError, CorruptError, CrashworthyError, ReplacedError
 from eventlog.event_lines import event_json, event_line
 from eventlog.reading import open_anywhere
 from eventlog.streams import choose_stream
@@ -54,7 +54,9 @@ def show(log: LogArgument, session: SessionOption = None, calls: CallsOption = F
 
 
 def _code(error: CrashworthyError) -> int:
-    return 1 if isinstance(error, CorruptError | BusyError | FullError | ReplacedError | UncertainCommitError) else 2
+    """1 where something was found (damage, contents that were given up, another log at the path) or the same command may go through later
+    (busy, no room, a failed device, a head that moved: `exit_code` 1); 2 where another command is needed."""
+    return 1 if error.exit_code == 1 or isinstance(error, CorruptError | ReplacedError | CompactedError) else 2
 
 
 def main() -> None:

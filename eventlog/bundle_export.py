@@ -20,6 +20,7 @@ from eventlog import bundle_format as form
 from eventlog import codec, durable, events
 from eventlog.errors import CorruptError, CrashworthyError, FullError, MisuseError, MovedError
 from eventlog.fork import newest_forkable
+from eventlog.identity_files import IDENTITY_DIRECTORY
 from eventlog.image import changes_digest, encode_change
 from eventlog.ports import Clock, Ids
 from eventlog.reader import Origin, Reader, StoredEvent, StreamRow, VerbatimEvent
@@ -90,7 +91,13 @@ def export_moved(writer: Writer, stream: StreamId, file: str, ids: Ids, clock: C
     except BaseException:
         durable.unlink(temporary, "bundle")
         raise
-    _place(temporary, file)
+    try:
+        _place(temporary, file)
+    except CrashworthyError as error:
+        raise type(error)(
+            f"{error}. The session is moved all the same: nothing is appended to it here any more, and `eventlog export --move` with "
+            "another --to writes the same bundle again"
+        ) from error
     return exported
 
 
@@ -124,10 +131,11 @@ def _check_movable(reader: Reader, row: StreamRow) -> None:
 
 
 def _check_target(reader: Reader, file: str) -> None:
-    """A file whose name begins with the log's could be taken for one of SQLite's own beside it."""
+    """A file whose name begins with the log's could be taken for one of SQLite's own beside it, or of this package's."""
     log = os.path.realpath(reader.path)
-    target = os.path.join(os.path.realpath(os.path.dirname(file) or "."), os.path.basename(file))
-    if target == log or target.startswith(log + "-"):
+    named = os.path.join(os.path.realpath(os.path.dirname(file) or "."), os.path.basename(file))
+    own = (log + "-", log + ".", os.path.join(os.path.dirname(log), IDENTITY_DIRECTORY) + os.sep)
+    if any(target == log or target.startswith(own) for target in (named, os.path.realpath(file))):
         raise MisuseError(f"{show_text(file)}: this is the name of a file of the log; name another file for the bundle")
 
 

@@ -8,6 +8,7 @@ is in the log, or none.
 Steps: `blobs.commit.*`, then `import.commit.before|locked|after`; for a new log those of `creation` too.
 """
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from eventlog.blobs import batch_blobs, encode_content
 from eventlog.bundle_reader import Bundle, Walk
 from eventlog.codec import Blob
 from eventlog.creation import publish_log
-from eventlog.errors import CorruptError, MisuseError
+from eventlog.errors import ContentGoneError, CorruptError, MisuseError
 from eventlog.fork import fork_record, newest_forkable
 from eventlog.ports import Clock, Ids
 from eventlog.reader import Reader, StreamRow, VerbatimEvent
@@ -27,6 +28,7 @@ from eventlog.show import show_path, show_text
 from eventlog.values import ContentId, Seq, StreamId
 from eventlog.writer import Dropped, Record, Writer
 
+TRIES = 3
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -74,11 +76,19 @@ def import_bundle(path: str, file: str, ids: Ids, clock: Clock, name: str | None
             reader.close()
         writer = Writer.open(path, ids)
         try:
-            return _fill(writer, bundle, survey, clock)
+            return _fill_again(writer, bundle, survey, clock)
         finally:
             writer.close()
     finally:
         bundle.close()
+
+
+def _fill_again(writer: Writer, bundle: Bundle, survey: _Survey, clock: Clock) -> Imported:
+    """`_fill`, and again when a compaction took contents that were sent ahead before the commit that names them."""
+    for _ in range(TRIES - 1):
+        with contextlib.suppress(ContentGoneError):
+            return _fill(writer, bundle, survey, clock)
+    return _fill(writer, bundle, survey, clock)
 
 
 def import_into_new(path: str, file: str, ids: Ids, clock: Clock, name: str | None = None) -> Imported:

@@ -41,6 +41,7 @@ def export_session(
         raise MisuseError("--move takes all of a session; leave out --upto, or export without --move")
     ids = RandomIds()
     if move:
+        check_place(path)
         with announced(path, "move"), contextlib.closing(Writer.open(path, ids)) as writer:
             stream = choose_stream(writer.reader, session).id
             made = export_moved(writer, stream, str(to), ids, SystemClock())

@@ -13,12 +13,13 @@ from eventlog.ports import LinuxHost, RandomIds
 def announced(path: str, purpose: Purpose) -> Iterator[None]:
     """Run with an identity file beside the log at `path`. Where there is no log nothing is left: opening it says what is missing.
 
-    Raises FullError when there is no room for the file, UncertainCommitError when the device fails.
+    Raises FullError when there is no room for the file, UncertainCommitError when the device fails, MisuseError where none can be left.
     """
-    with contextlib.ExitStack() as stack:
-        if os.path.exists(path):
-            try:
-                stack.enter_context(leaving_identity(os.path.dirname(path) or ".", purpose, LinuxHost(), RandomIds()))
-            except OSError as error:
-                raise connection.translate_system(error, path) from error
+    if not os.path.exists(path):
         yield
+        return
+    try:
+        with leaving_identity(os.path.dirname(path) or ".", purpose, LinuxHost(), RandomIds()):
+            yield
+    except OSError as error:
+        raise connection.translate_system(error, path) from error

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import apsw
 
-from eventlog import wal
+from eventlog import connection, wal
 from eventlog.errors import BusyError, FullError
 from eventlog.ports import Clock, Ids
 from eventlog.reader import Reader
@@ -103,7 +103,8 @@ def compact(writer: Writer, policy: Policy, clock: Clock, *, takes_orphans: bool
 
 
 class _OutdatedError(Exception):
-    """Since the survey somebody pinned or unpinned an event, or a restore was decided: its target may be an image that was to go."""
+    """Since the survey somebody pinned or unpinned an event, a restore was decided (its target may be an image that was to go), or a
+    session was moved away."""
 
 
 def _give_up(writer: Writer, policy: Policy, clock: Clock, takes_orphans: bool) -> Reclaimable:
@@ -117,25 +118,27 @@ def _give_up(writer: Writer, policy: Policy, clock: Clock, takes_orphans: bool) 
 
 
 def _delete(handle: apsw.Connection, reader: Reader, survey: Survey, at_ms: int, takes_orphans: bool) -> Reclaimable:
-    if read_pins(reader) != survey.pins or _has_decided_since(reader, survey):
+    if read_pins(reader) != survey.pins or _has_bound_since(reader, survey):
         raise _OutdatedError
     blobs = read_blobs(reader)
     given = _choose(survey, blobs, _named_since(reader, survey), takes_orphans)
     gone = given.contents | given.chunks | given.orphans
     if gone:
-        ((guard,),) = handle.execute("SELECT sql FROM sqlite_schema WHERE name = 'blob_no_delete'").fetchall()
+        guard = connection.read_trigger(handle, "blob_no_delete", reader.name)
         dropped = [(content, blobs.sizes[content][0], at_ms) for content in sorted(given.contents)]
         record = "INSERT INTO dropped (hash, size, reason, at_ms) VALUES (?, ?, 'compacted', ?) ON CONFLICT (hash) DO NOTHING"
         handle.executemany(record, dropped).fetchall()
         handle.execute("DROP TRIGGER blob_no_delete").fetchall()
         handle.executemany("DELETE FROM blob WHERE hash = ?", [(content,) for content in sorted(gone)]).fetchall()
-        handle.execute(str(guard)).fetchall()
+        handle.execute(guard).fetchall()
     return _count(given, blobs, survey, takes_orphans)
 
 
-def _has_decided_since(reader: Reader, survey: Survey) -> bool:
+def _has_bound_since(reader: Reader, survey: Survey) -> bool:
+    """Whether an event came that has contents kept which were to go: a restore that is owed (R1), a bundle that must come again (L8)."""
     sql = (
-        "SELECT 1 FROM event WHERE stream = ? AND seq > ? AND kind = 'recovery_decided' AND json_extract(payload, '$.obligation') LIMIT 1"
+        "SELECT 1 FROM event WHERE stream = ? AND seq > ? AND (kind = 'session_moved'"
+        " OR kind = 'recovery_decided' AND json_extract(payload, '$.obligation')) LIMIT 1"
     )
     return any(reader.rows(sql, (row.id, survey.heads.get(row.id, 0))) for row in reader.streams())
 

@@ -3,9 +3,11 @@
 No other code of the project opens a log's files (L6: closing any other descriptor of them drops SQLite's POSIX locks).
 """
 
+import contextlib
 import ctypes
 import errno
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -58,10 +60,12 @@ def open_writable(path: str, busy_ms: int = BUSY_MS, clock: Clock = CLOCK) -> ap
     connection = _open(path, apsw.SQLITE_OPEN_READWRITE, busy_ms, clock)
     if connection.pragma("user_version") != FORMAT:
         try:
-            _upgrade(connection)
-        except apsw.Error as error:
+            _upgrade(connection, show_text(path))
+        except BaseException as error:
             connection.close()
-            raise translate(error, path) from error
+            if isinstance(error, apsw.Error):
+                raise translate(error, path) from error
+            raise
     return connection
 
 
@@ -77,9 +81,14 @@ def open_damaged(path: str) -> apsw.Connection:
     """
     try:
         connection = apsw.Connection(name_for_sqlite(path), flags=apsw.SQLITE_OPEN_READONLY)
+    except apsw.Error as error:
+        raise CorruptError(f"{show_text(path)}: it cannot be opened ({error})") from error
+    try:
+        keep_from_children(connection)
         connection.config(apsw.SQLITE_DBCONFIG_WRITABLE_SCHEMA, 1)  # or a cut file is refused as a whole
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
     except apsw.Error as error:
+        connection.close()
         raise CorruptError(f"{show_text(path)}: the list of tables cannot be read ({error})") from error
     return connection
 
@@ -91,6 +100,7 @@ def create_scratch(path: str, damaged: str) -> apsw.Connection:
     """
     connection = apsw.Connection(name_for_sqlite(path))
     try:
+        keep_from_children(connection)
         connection.config(apsw.SQLITE_DBCONFIG_WRITABLE_SCHEMA, 1)
         connection.pragma("journal_mode", "memory")
         connection.pragma("synchronous", "off")
@@ -127,17 +137,31 @@ def create(path: str) -> apsw.Connection:
     return connection
 
 
-def _upgrade(connection: apsw.Connection) -> None:
+def expected_triggers(log_format: int) -> dict[str, str]:
+    """The statement of every trigger that a log of a format has, by name: the words that SQLite keeps of it."""
+    text = SCHEMA.read_text("utf-8") + (SCHEMA_2.read_text("utf-8") if log_format > 1 else "")
+    return {found[1]: found[0] for found in re.finditer(r"CREATE TRIGGER (\w+).*?END(?=;)", text, re.DOTALL)}
+
+
+def read_trigger(connection: apsw.Connection, trigger: str, name: str) -> str:
+    """The statement that makes a trigger of this log. Raises CorruptError when the log lacks it: append-only rests on it."""
+    found = connection.execute("SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND name = ?", (trigger,)).fetchall()
+    if not found:
+        raise CorruptError(f"{name}: the log lacks its trigger {trigger}, somebody has changed its schema; run `eventlog verify {name}`")
+    return str(found[0][0])
+
+
+def _upgrade(connection: apsw.Connection, name: str) -> None:
     """Format 1 to format 2, in one transaction: no event, change or blob is touched, and older code then refuses the log by name."""
     connection.execute("BEGIN IMMEDIATE").fetchall()
     try:
         if connection.pragma("user_version") == 1:  # nobody else has done it meanwhile
             connection.execute("ALTER TABLE stream ADD COLUMN origin_log TEXT; ALTER TABLE stream ADD COLUMN origin_stream TEXT").fetchall()
             connection.execute(SCHEMA_2.read_text("utf-8")).fetchall()
-            ((trigger,),) = connection.execute("SELECT sql FROM sqlite_schema WHERE name = 'meta_no_update'").fetchall()
+            trigger = read_trigger(connection, "meta_no_update", name)
             connection.execute("DROP TRIGGER meta_no_update").fetchall()
             connection.execute("UPDATE meta SET value = ? WHERE key = 'format'", (str(FORMAT),)).fetchall()
-            connection.execute(str(trigger)).fetchall()
+            connection.execute(trigger).fetchall()
             connection.pragma("user_version", FORMAT)
         connection.execute("COMMIT").fetchall()
     except BaseException:
@@ -305,7 +329,8 @@ def translate_system(error: OSError, path: str) -> Exception:
         case errno.EIO:
             return UncertainCommitError(f"{show_text(path)}: the device failed ({error.strerror}); look whether the log is there")
         case _:
-            return error
+            name = show_text(os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else path)
+            return MisuseError(f"{name}: {error.strerror or error}; mend that and run the same command again")
 
 
 def find_holder(path: str) -> Holder | None:
@@ -333,7 +358,10 @@ def run_helper(arguments: list[str]) -> str:
         return ""
     finally:
         os.close(write_end)
-    with os.fdopen(read_end, "rb") as file:
-        text = file.read()
-    os.waitpid(pid, 0)
+    try:
+        with os.fdopen(read_end, "rb") as file:
+            text = file.read()
+    finally:
+        with contextlib.suppress(ChildProcessError):  # where SIGCHLD is ignored nobody has to be waited for
+            os.waitpid(pid, 0)
     return text.decode("ascii", "replace")

@@ -1,12 +1,14 @@
 """The edge of every command: a person's mistake becomes one sentence on stderr and an exit code, never a traceback."""
 
 import io
+import os
 import sys
 from collections.abc import Callable
 
 import typer
 
 from eventlog.errors import CrashworthyError
+from eventlog.show import show_text
 
 # Newer typer carries its own copy of click: the base of all usage errors is found through the one class that is public in both.
 _UsageBase: type[Exception] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
@@ -32,4 +34,9 @@ def run(
     except CrashworthyError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return code_of(error)
+    except OSError as error:
+        # What the command does is told by typed errors; what is left is the screen: a full device behind stdout, a pipe that was closed.
+        where = show_text(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else "the output"
+        print(f"{name}: {where}: {error.strerror or error}; mend that and run the same command again", file=sys.stderr)
+        return 1
     return result if isinstance(result, int) else 0

@@ -4,10 +4,12 @@ Taken before this process has any handle of the log (L6), database first. When t
 anew: a checkpoint in between would leave a copy that never was a log.
 """
 
+import errno
 import os
 import shutil
 
-from eventlog.errors import BusyError, LogMissingError, MisuseError
+from eventlog import durable
+from eventlog.errors import BusyError, FullError, LogMissingError, MisuseError
 from eventlog.show import show_text
 
 TRIES = 5
@@ -15,7 +17,10 @@ _Signature = tuple[tuple[int, int, int] | None, ...]
 
 
 def copy_log(path: str, directory: str) -> str:
-    """Copy the log at `path` into an existing directory; the path of the copy. Raises LogMissingError, BusyError, MisuseError."""
+    """Copy the log at `path` into an existing directory; the path of the copy.
+
+    Raises LogMissingError, BusyError, MisuseError, FullError.
+    """
     if not os.path.exists(path):
         raise LogMissingError(f"{show_text(path)}: there is no log here; check the path, or restore the file")
     target = os.path.join(directory, "log.sqlite")
@@ -25,7 +30,14 @@ def copy_log(path: str, directory: str) -> str:
             for suffix in ("", "-wal"):
                 if os.path.exists(path + suffix):
                     shutil.copyfile(path + suffix, target + suffix)
+                elif os.path.exists(target + suffix):
+                    durable.unlink(target + suffix, "copy")  # of the try before, when there still was one
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise FullError(
+                    f"{show_text(directory)}: no room left for a copy of {show_text(path)}; make room there, or name a place that has it "
+                    "in TMPDIR"
+                ) from error
             raise MisuseError(f"{show_text(path)}: cannot be copied into {show_text(directory)} ({error.strerror})") from error
         if _signature(path) == before:
             return target

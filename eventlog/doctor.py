@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from eventlog.anchor import Anchor, check_anchor, check_owner
 from eventlog.copying import copy_log
 from eventlog.diagnosis import Diagnosis, Harm, can_be_opened, describe_uses, judge_files
-from eventlog.errors import BusyError, CorruptError, CrashworthyError
+from eventlog.errors import BusyError, CorruptError, LogMissingError
 from eventlog.examination import examine
 from eventlog.findings import Finding
 from eventlog.ports import Clock
@@ -36,13 +36,12 @@ def _judge_inside(path: str, anchor: Anchor | None, anchor_path: str) -> list[Di
     name = show_text(path)
     with tempfile.TemporaryDirectory(prefix="eventlog-") as directory:
         try:
-            reader = Reader.open(copy_log(path, directory))
+            reader = Reader.open(copy_log(path, directory), name=name)
         except BusyError as error:
             return [Diagnosis("locked", str(error), name, "nothing lost", "wait until its driver rests, and look again")]
-        except CrashworthyError as error:
+        except (CorruptError, LogMissingError) as error:
             what = f"the log cannot be opened: {_in_place(str(error), directory, path)}"
             return [Diagnosis("cannot_be_opened", what, name, "events lost", _repair(name))]
-        reader.name = name
         try:
             if anchor is not None:
                 check_owner(anchor, reader, anchor_path)

@@ -5,7 +5,7 @@ read and changes when another connection has committed; only then events are rea
 writer and pins no WAL. The version is taken before the events are read, so that a commit in between is met by the next poll. Each
 stream goes on from the seq and hash it has come to: nothing is skipped, repeated or read from another history.
 
-When the files were exchanged (compaction does that), the log at the path is opened and followed on if it is the same log and holds the
+When the files were exchanged (a person put a copy there), the log at the path is opened and followed on if it is the same log and holds the
 event that was seen last, else the follower ends with ReplacedError. A log that is gone is LogMissingError. Neither is ever silence.
 """
 

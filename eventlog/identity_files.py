@@ -50,7 +50,8 @@ def leaving_identity(state_directory: str, purpose: Purpose, host: Host, ids: Id
     """
     path = leave_identity(state_directory, Writing(ids.new_id().hex(), identify_self(host), epoch, purpose))
     try:
-        _forget_dead(state_directory, host, lambda one: not one.is_driver)
+        # A damaged file stops a driver, whose epoch must be above it; a command has none.
+        _forget_dead(state_directory, host, lambda one: not one.is_driver, is_strict=False)
         yield path
     finally:
         with contextlib.suppress(FileNotFoundError):
@@ -92,8 +93,8 @@ def read_identities(state_directory: str) -> list[Writing]:
     return [writing for _, writing in _read_all(state_directory)]
 
 
-def _forget_dead(state_directory: str, host: Host, is_past: Callable[[Writing], bool]) -> None:
-    for path, writing in _read_all(state_directory):
+def _forget_dead(state_directory: str, host: Host, is_past: Callable[[Writing], bool], *, is_strict: bool = True) -> None:
+    for path, writing in _read_all(state_directory, is_strict):
         identity = writing.identity
         is_foreign = identity.boot_id == host.boot_id() and identity.pid_namespace != host.pid_namespace()
         if is_past(writing) and not is_foreign and not is_alive(identity, host):
@@ -101,13 +102,15 @@ def _forget_dead(state_directory: str, host: Host, is_past: Callable[[Writing], 
                 durable.unlink(path, "identity")
 
 
-def _read_all(state_directory: str) -> list[tuple[str, Writing]]:
+def _read_all(state_directory: str, is_strict: bool = True) -> list[tuple[str, Writing]]:
+    """Every file and what it says. A damaged one is CorruptError, or left out where `is_strict` is False."""
     directory = os.path.join(state_directory, IDENTITY_DIRECTORY)
     found = []
     for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else []:
         if name.endswith(".json"):
             path = os.path.join(directory, name)
-            with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+            lenient: tuple[type[Exception], ...] = () if is_strict else (CorruptError,)
+            with contextlib.suppress(FileNotFoundError, *lenient), open(path, "rb") as file:
                 found.append((path, _parse(path, file.read())))
     return found
 

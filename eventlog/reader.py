@@ -18,7 +18,7 @@ from eventlog.image import NO_CHANGES, Change, Entry, Image, changes_digest, fol
 from eventlog.image_rows import COLUMNS, change_from_row
 from eventlog.ports import Clock
 from eventlog.show import show_text
-from eventlog.values import READABLE_FORMATS, ZERO_HASH, ContentId, Epoch, LogId, Seq, StreamId
+from eventlog.values import FORMAT, READABLE_FORMATS, ZERO_HASH, ContentId, Epoch, LogId, Seq, StreamId
 
 PAGE_EVENTS = 512
 """Events read in one transaction: enough to make its cost small, few enough to bound memory."""
@@ -93,22 +93,28 @@ _CHANGED_SEQS = "SELECT DISTINCT seq FROM image_change WHERE stream = ? AND seq 
 class Reader:
     """Reads over one connection. Not to be used after a fork (case 21)."""
 
-    def __init__(self, handle: apsw.Connection, path: str) -> None:
+    def __init__(self, handle: apsw.Connection, path: str, name: str | None = None) -> None:
         self._handle = handle
         self._pid = os.getpid()
         self.path = path
-        self.name = show_text(path)
-        self.format = self._read_format()
+        self.name = show_text(path) if name is None else name
+        self._format = self._read_format()
         self.log_id = LogId(self._meta("log_id"))
 
     @classmethod
-    def open(cls, path: str, clock: Clock = connection.CLOCK) -> "Reader":
-        """Open for reading only; locks are waited for by `clock`. Raises LogMissingError, CorruptError, BusyError, MisuseError."""
+    def open(cls, path: str, clock: Clock = connection.CLOCK, name: str | None = None) -> "Reader":
+        """Open for reading only; locks are waited for by `clock`, and messages say `name` where it is another than the path's.
+
+        Raises LogMissingError, CorruptError, BusyError, MisuseError.
+        """
         handle = connection.open_readable(path, clock)
         try:
-            return cls(handle, path)
-        except apsw.Error as error:
-            raise connection.translate(error, path) from error
+            return cls(handle, path, name)
+        except BaseException as error:
+            handle.close()
+            if isinstance(error, apsw.Error):
+                raise connection.translate(error, path) from error
+            raise
 
     def close(self) -> None:
         """Close the handle. Refused in a forked process as any other use: it would end what its parent is in the middle of (case 21)."""
@@ -156,13 +162,15 @@ class Reader:
         return _stream_row(found[0], self.name) if found else None
 
     def _stream_columns(self) -> str:
-        origin = "origin_log, origin_stream" if self.rows_have_origin else "NULL, NULL"
+        origin = "origin_log, origin_stream" if self.format > 1 else "NULL, NULL"
         return f"id, floor, head_seq, head_hash, parent, forked_at, {origin}"
 
     @property
-    def rows_have_origin(self) -> bool:
-        """A log of format 1 has no imported streams. Asked afresh while it is one: a writer beside us may make it format 2."""
-        return self.format > 1
+    def format(self) -> int:
+        """The log's format. Asked afresh while it is an older one: a writer beside us may make it one of today."""
+        if self._format < FORMAT:
+            self._format = self._read_format()
+        return self._format
 
     def floor(self, stream: StreamId) -> Epoch:
         """The floor in the cache row; 0 for a stream that is not there."""

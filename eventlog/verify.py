@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from eventlog import events
+from eventlog.connection import expected_triggers
 from eventlog.errors import CorruptError, UncertainCommitError
 from eventlog.findings import Finding
 from eventlog.image import Entry, Image, check_image, fold_into, root_hash
@@ -107,7 +108,17 @@ def _collecting(findings: list[Finding], where: str, stream: StreamId | None = N
         findings.append(Finding(where, str(error), "database" if stream is None else "chain", stream))
 
 
+def _check_triggers(reader: Reader) -> Iterator[Finding]:
+    """Append-only rests on the triggers: a log that lost one may have been altered by any program without a word."""
+    found = {str(name): str(sql) for name, sql in reader.rows("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'")}
+    for name, sql in expected_triggers(reader.format).items():
+        if found.get(name) != sql:
+            state = "has other words than it must" if name in found else "is missing"
+            yield Finding("database", f"the trigger {name} {state}: what it refuses could be done since")
+
+
 def _check_database(reader: Reader) -> Iterator[Finding]:
+    yield from _check_triggers(reader)
     said = _ask_integrity(reader)
     if said == ["ok"]:
         return

@@ -83,14 +83,14 @@ def wal_bytes(path: str) -> int:
         return 0
 
 
-def tidy(handle: apsw.Connection, path: str, clock: Clock, wait_secs: float) -> Tidied | Pinned:
+def tidy(handle: apsw.Connection, path: str, clock: Clock, wait_secs: float, restore_patience: Callable[[], None]) -> Tidied | Pinned:
     """A checkpoint that empties the WAL, tried until `wait_secs` have passed. Not inside a transaction.
 
-    SQLite's own waiting would keep the write lock all the while; here each try gives up at once, and nobody is held up.
+    SQLite's own waiting would keep the write lock all the while; here each try gives up at once, and nobody is held up. At the end
+    `restore_patience` makes the handle wait for locks again as it did: SQLite has one waiter for each handle, and does not tell which.
     """
     before, deadline = wal_bytes(path), clock.monotonic() + wait_secs
     steps.reach("wal.tidy.before")
-    patience_ms = handle.pragma("busy_timeout")
     handle.set_busy_timeout(0)
     try:
         while not _truncate(handle, path):
@@ -98,7 +98,7 @@ def tidy(handle: apsw.Connection, path: str, clock: Clock, wait_secs: float) -> 
                 return Pinned(wal_bytes(path), find_pins(path))
             clock.pause(POLL_SECS)
     finally:
-        handle.set_busy_timeout(int(str(patience_ms)))
+        restore_patience()
     steps.reach("wal.tidy.after")
     return Tidied(before)
 

@@ -11,9 +11,10 @@ whose commit was uncertain can be sent again after a reopen.
 Steps: `<purpose>.commit.before` (no lock held), `.locked` (just before COMMIT), `.after`.
 """
 
+import contextlib
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -123,9 +124,18 @@ class Writer:
     """
 
     def __init__(
-        self, handle: apsw.Connection, path: str, ids: Ids, redact: Redact | None = None, unlock: Unlock | None = None
+        self,
+        handle: apsw.Connection,
+        path: str,
+        ids: Ids,
+        redact: Redact | None = None,
+        unlock: Unlock | None = None,
+        clock: Clock = connection.CLOCK,
+        busy_ms: int = connection.BUSY_MS,
     ) -> None:
         self._handle = handle
+        self._clock = clock
+        self._busy_ms = busy_ms
         self._unlock = unlock
         self._redact = redact
         self._ids = ids
@@ -156,7 +166,7 @@ class Writer:
         """
         handle = _until_unlocked(lambda: connection.open_writable(path, busy_ms, clock), unlock)
         try:
-            return cls(handle, path, ids, redact, unlock)
+            return cls(handle, path, ids, redact, unlock, clock, busy_ms)
         except BaseException as error:
             handle.close()  # whoever tries again must not find the locks of the attempt before
             if isinstance(error, apsw.Error):
@@ -230,16 +240,8 @@ class Writer:
     ) -> Appended:
         """Begin a stream with its first event (session_opened or session_forked), in one commit. Raises MisuseError when it is there."""
         prepared = self._prepare([first])
-        steps.reach(f"{purpose}.commit.before")
-        self._begin()
-        try:
-            self._check_files()
-            appended = self._begin_stream(stream, prepared, parent, forked_at)
-        except BaseException as error:
-            self._abandon(error)
-            raise
-        self._commit(purpose, (prepared[0].id,))
-        return appended
+        with self._writing(purpose, (prepared[0].id,)):
+            return self._begin_stream(stream, prepared, parent, forked_at)
 
     def import_stream(
         self, row: StreamRow, stored: Iterable[VerbatimEvent], dropped: Iterable[Dropped], fork: StreamId, first: Record, at: Seq
@@ -248,48 +250,50 @@ class Writer:
 
         `row` has an origin and states the head that `stored` reaches: `stored` checks the chain up to it while it is read, under the
         lock, and raises when that fails. `first` is the fork's session_forked, at seq `at` of the stream. Raises as `open_stream`, what
-        `stored` raises, and CorruptError for rows that the log refuses.
+        `stored` raises, CorruptError for rows that the log refuses, and ContentGoneError when a content is neither here nor dropped:
+        a compaction may have taken those that were sent ahead.
         """
         prepared = self._prepare([first])
-        steps.reach("import.commit.before")
-        self._run("BEGIN IMMEDIATE")
-        try:
-            self._check_files()
+        with self._writing("import", (prepared[0].id,)):
             self._insert_imported(row, stored)
-            rows = [(item.content, item.size, item.reason, item.at_ms) for item in dropped]
-            self._many("INSERT INTO dropped (hash, size, reason, at_ms) VALUES (?, ?, ?, ?) ON CONFLICT (hash) DO NOTHING", rows)
-            appended = self._begin_stream(fork, prepared, row.id, at)
-        except BaseException as error:
-            self._abandon(error)
-            raise
-        self._commit("import", (prepared[0].id,))
-        return appended
+            self._insert_dropped(dropped)
+            for sql in (_MISSING_IMPORTED, _MISSING_OUTPUT):
+                missing = self.reader.rows(sql, (row.id,))
+                if missing:
+                    raise self._gone(missing[0][0])
+            return self._begin_stream(fork, prepared, row.id, at)
 
     def adopt_stream(self, row: StreamRow, stored: Iterable[VerbatimEvent]) -> None:
         """Insert an imported stream with its events as they are and no fork of it, in one commit. As `import_stream` otherwise."""
-        self._guard()
-        steps.reach("adopt.commit.before")
-        self._run("BEGIN IMMEDIATE")
-        try:
-            self._check_files()
+        with self._writing("adopt", ()):
             self._insert_imported(row, stored)
-        except BaseException as error:
-            self._abandon(error)
-            raise
-        self._commit("adopt", ())
 
     def record_dropped(self, dropped: Iterable[Dropped]) -> None:
         """Put contents that the log does not have on record, in one commit. Raises as `append`."""
-        self._guard()
+        with self._writing("dropped", ()):
+            self._insert_dropped(dropped)
+
+    def _insert_dropped(self, dropped: Iterable[Dropped]) -> None:
         rows = [(item.content, item.size, item.reason, item.at_ms) for item in dropped]
-        self._run("BEGIN IMMEDIATE")
+        self._many("INSERT INTO dropped (hash, size, reason, at_ms) VALUES (?, ?, ?, ?) ON CONFLICT (hash) DO NOTHING", rows)
+
+    @contextlib.contextmanager
+    def _writing(self, purpose: str, event_ids: tuple[bytes, ...]) -> Iterator[None]:
+        """One transaction: the write lock first, then the files compared (L5), then what is done in here, then the commit."""
+        self._guard()
+        steps.reach(f"{purpose}.commit.before")
+        self._begin()
         try:
             self._check_files()
-            self._many("INSERT INTO dropped (hash, size, reason, at_ms) VALUES (?, ?, ?, ?) ON CONFLICT (hash) DO NOTHING", rows)
+            yield
+        except apsw.Error as error:
+            failure = self._failed(error)
+            self._abandon(failure)
+            raise failure from error
         except BaseException as error:
             self._abandon(error)
             raise
-        self._commit("dropped", ())
+        self._commit(purpose, event_ids)
 
     def move_away(self, stream: StreamId, digest: str, after: Seq, at_ms: int) -> Appended:
         """Append `session_moved` under the floor, while `after` is still the head; nothing is appended after it (L8).
@@ -329,21 +333,8 @@ class Writer:
 
     def maintain(self, purpose: str, work: Callable[[apsw.Connection], T]) -> T:
         """One transaction under the write lock, the files checked (L5), for work on the log that appends no event. Raises as `append`."""
-        self._guard()
-        steps.reach(f"{purpose}.commit.before")
-        self._run("BEGIN IMMEDIATE")
-        try:
-            self._check_files()
-            done = work(self._handle)
-        except apsw.Error as error:
-            translated = connection.translate(error, self.path)
-            self._abandon(translated)
-            raise translated from error
-        except BaseException as error:
-            self._abandon(error)
-            raise
-        self._commit(purpose, ())
-        return done
+        with self._writing(purpose, ()):
+            return work(self._handle)
 
     def rebuild(self) -> None:
         """Write the whole database anew, with a map of its pages, in one transaction of SQLite's own. Raises as `append`."""
@@ -354,9 +345,7 @@ class Writer:
             connection.set_incremental_vacuum(self._handle)
             self._handle.execute("VACUUM").fetchall()
         except apsw.Error as error:
-            translated = connection.translate(error, self.path)
-            self._poisoned = isinstance(translated, UncertainCommitError)
-            raise translated from error
+            raise self._failed(error) from error
         steps.reach("rebuild.commit.after")
 
     def tidy(self, clock: Clock, wait_secs: float = 0.0) -> wal.Tidied | wal.Pinned:
@@ -365,9 +354,12 @@ class Writer:
         self._guard()
         self._check_files()
         try:
-            return wal.tidy(self._handle, self.path, clock, wait_secs)
+            return wal.tidy(self._handle, self.path, clock, wait_secs, self._restore_patience)
         except apsw.Error as error:
-            raise connection.translate(error, self.path) from error
+            raise self._failed(error) from error
+
+    def _restore_patience(self) -> None:
+        connection.set_busy_wait(self._handle, self._busy_ms, self._clock)
 
     def _prepare(self, records: Sequence[Record]) -> list[_Prepared]:
         self._guard()
@@ -676,8 +668,8 @@ class Writer:
             ) from error
         steps.reach(f"{purpose}.commit.after")
         if self.on_pinned_wal is not None:
-            self._wal_watch.look(self.path, self.on_pinned_wal)
-
+            with contextlib.suppress(Exception):  # the commit stands, whatever becomes of telling that the WAL is large
+                self._wal_watch.look(self.path, self.on_pinned_wal)
 
     def _stands(self, event_ids: tuple[bytes, ...]) -> bool:
         """Whether a commit that met a full disk stands all the same: the room may have ended in a checkpoint behind it."""
@@ -705,6 +697,18 @@ _MISSING_CONTENT = (
     "SELECT content FROM image_change WHERE stream = ? AND seq = ? AND content IS NOT NULL"
     " AND NOT EXISTS (SELECT 1 FROM blob WHERE hash = content)"
     " AND NOT EXISTS (SELECT 1 FROM dropped WHERE hash = content AND reason = 'lost') LIMIT 1"
+)
+
+
+_MISSING_IMPORTED = (
+    "SELECT content FROM image_change WHERE stream = ? AND content IS NOT NULL"
+    " AND NOT EXISTS (SELECT 1 FROM blob WHERE hash = content) AND NOT EXISTS (SELECT 1 FROM dropped WHERE hash = content) LIMIT 1"
+)
+_MISSING_OUTPUT = (
+    "SELECT output FROM"
+    " (SELECT unhex(json_extract(payload, '$.output.blob')) AS output FROM event WHERE stream = ? AND kind = 'call_settled')"
+    " WHERE output IS NOT NULL AND NOT EXISTS (SELECT 1 FROM blob WHERE hash = output)"
+    " AND NOT EXISTS (SELECT 1 FROM dropped WHERE hash = output) LIMIT 1"
 )
 
 

@@ -26,7 +26,8 @@ from recovery.space.records import LedgerState
 
 DEATH_SECS = 10.0
 MOST_TRIES = 4
-"""How often one driver tries a lock again: more holders than that are a session that is busy, not one that is stuck."""
+WINDOW_SECS = 60.0
+"""How often one driver tries a lock again within this time: more holders than that are a session that is busy, not one that is stuck."""
 
 
 class Unlock:
@@ -38,7 +39,7 @@ class Unlock:
         self._clock = clock
         self._host = host
         self._tell = tell
-        self._tries = 0
+        self._tries: list[float] = []
 
     def free_log(self, error: BusyError) -> bool:
         """Whether the log's lock may be had now. Raises BusyError when not, and why is known."""
@@ -54,11 +55,12 @@ class Unlock:
         return free
 
     def _free(self, error: BusyError, ledger: LedgerState | None, ask: Callable[[], Holder | None], what: str) -> bool:
-        self._tries += 1
-        if self._tries > MOST_TRIES:
+        now = self._clock.monotonic()
+        self._tries = [*(at for at in self._tries if now - at < WINDOW_SECS), now]
+        if len(self._tries) > MOST_TRIES:
             return False
         if error.holder is None:
-            return True  # it had let go by the time it was asked for
+            return True  # it had let go by the time it was asked for, or nobody could be asked
         match judge_holder(self._look_at(error.holder, ledger), read_identities(self._state), ledger, self._epoch):
             case Leave(reason=reason):
                 if reason:

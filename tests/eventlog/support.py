@@ -99,7 +99,7 @@ def open_writer(path: str, *, first_id: int = 1_000_000, busy_ms: int = 0, vfs: 
     """A writer that does not wait for the lock, unless told to. Two writers of one log need ids of their own."""
     handle = connection.open_writable(path) if vfs is None else apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
     handle.set_busy_timeout(busy_ms)
-    return Writer(handle, path, CountingIds(first_id))
+    return Writer(handle, path, CountingIds(first_id), busy_ms=busy_ms)
 
 
 def add(writer: Writer, epoch: int, *texts: str) -> list[Appended]:

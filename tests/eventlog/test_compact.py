@@ -20,17 +20,19 @@ from chaos.oracle.chain import reference_defects
 from chaos.oracle.load import load_log
 from eventlog import codec, compact, connection, errors, steps, wal
 from eventlog.blobs import encode_content
+from eventlog.bundle_export import Exported, export_moved
 from eventlog.compact import Compacted, compact_log, plan_compaction
+from eventlog.creation import create_log
 from eventlog.errors import BusyError, CompactedError, ContentGoneError, CorruptError, FullError, ReplacedError, UncertainCommitError
 from eventlog.pins import add_pin, remove_pin
-from eventlog.ports import FakeClock, RandomIds
+from eventlog.ports import CountingIds, FakeClock, RandomIds
 from eventlog.reader import Reader, StoredEvent
 from eventlog.retention import Policy, choose_points, keep_outputs, outline_stream
 from eventlog.survey import read_pins
 from eventlog.values import CHUNK_BYTES, ContentId, Seq, StreamId
 from eventlog.verify import Verified, verify
 from eventlog.writer import Writer
-from tests.eventlog import growing, support
+from tests.eventlog import bundles, growing, support
 from tests.eventlog.growing import Session, contents_of, noise, read_whole
 from tests.eventlog.support import ROOT, STREAM
 from tests.helpers import wait_until
@@ -422,6 +424,61 @@ def test_a_restore_decided_between_the_survey_and_the_lock_keeps_its_target(tmp_
         steps.install(None)
     session.writer.close()
     assert dropped(path) == content_of(0, 2, 3, 4)
+
+
+def test_rule_L8_a_move_between_the_survey_and_the_lock_keeps_all_so_that_its_bundle_comes_again(tmp_path: Path) -> None:
+    path = grown(tmp_path)
+    writer = support.open_writer(path, first_id=8_000_000)
+    moved: list[Exported] = []
+    steps.install(
+        support.Calling(
+            "compact.commit.before",
+            lambda: moved.append(export_moved(writer, STREAM, str(tmp_path / "a.bundle"), RandomIds(), FakeClock())),
+        )
+    )
+    try:
+        run(path)
+    finally:
+        steps.install(None)
+    again = export_moved(writer, STREAM, str(tmp_path / "b.bundle"), RandomIds(), FakeClock())
+    writer.close()
+    assert [again.digest] == [one.digest for one in moved]
+    assert (tmp_path / "a.bundle").read_bytes() == (tmp_path / "b.bundle").read_bytes()
+
+
+def test_contents_that_a_compaction_takes_from_under_an_import_are_sent_again(tmp_path: Path) -> None:
+    """The importer has sent its contents ahead; a compaction that believed itself alone takes them before they are named."""
+    path = grown(tmp_path)
+    create_log(str(tmp_path / "other.sqlite"), StreamId("other"), support.opened("other"), support.blobs(), CountingIds(9_000_000))
+    bundles.make(str(tmp_path / "other.sqlite"), tmp_path / "a.bundle", "other")
+    taken: list[int] = []
+
+    def take_orphans() -> None:
+        writer = support.open_writer(path, first_id=19_000_000)
+        taken.append(compact.compact(writer, Policy(), FakeClock(), takes_orphans=True).given_up.orphans)
+        writer.close()
+
+    steps.install(support.Calling("import.commit.before", take_orphans))
+    try:
+        bundles.take(path, tmp_path / "a.bundle", "mine")
+    finally:
+        steps.install(None)
+    assert taken[0] > 0
+    check(path)
+
+
+def test_a_log_that_lost_a_trigger_is_named_and_not_compacted(tmp_path: Path) -> None:
+    path = grown(tmp_path)
+    handle = apsw.Connection(path)
+    handle.execute("DROP TRIGGER blob_no_delete")
+    handle.close()
+    with pytest.raises(CorruptError, match="lacks its trigger blob_no_delete"):
+        run(path)
+    reader = Reader.open(path)
+    assert [finding.what for finding in verify(reader).findings] == [
+        "the trigger blob_no_delete is missing: what it refuses could be done since"
+    ]
+    reader.close()
 
 
 def test_a_content_read_while_it_is_given_up_is_said_to_be_given_up(tmp_path: Path) -> None:

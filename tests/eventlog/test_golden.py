@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from eventlog import events
+from eventlog.creation import create_log
 from eventlog.ports import CountingIds
 from eventlog.reader import Reader
 from eventlog.values import FORMAT, READABLE_FORMATS, Epoch, StreamId
 from eventlog.verify import verify
 from eventlog.writer import Writer
-from tests.eventlog import support
+from tests.eventlog import bundles, support
 from tests.eventlog.support import ROOT, STREAM
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -83,6 +84,21 @@ def test_a_handle_that_read_format_1_goes_on_when_a_writer_makes_it_format_2(tmp
     assert [stored.event for stored in reader.events(STREAM)][-1] == support.note("later").event
     reader.close()
     writer.close()
+
+
+def test_a_handle_that_read_format_1_reads_what_is_imported_after_it_became_format_2(tmp_path: Path) -> None:
+    path, other = tmp_path / "log.sqlite", str(tmp_path / "other.sqlite")
+    shutil.copyfile(GOLDEN / "format-1.sqlite", path)
+    create_log(other, StreamId("other"), support.opened("other"), support.blobs(), CountingIds(9_000_000))
+    bundles.make(other, tmp_path / "a.bundle", "other")
+    reader = Reader.open(str(path))
+    assert reader.format == 1
+    made = bundles.take(str(path), tmp_path / "a.bundle", "mine")
+    row = reader.stream(made.prefix)
+    assert row is not None and row.origin is not None
+    assert [stored.event.kind for stored in reader.events(made.prefix)] == ["session_opened"]
+    assert verify(reader).findings == ()
+    reader.close()
 
 
 def test_the_first_version_of_an_intent_is_read_as_the_newest(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
+import apsw
 import pytest
 
 from eventlog import codec, connection, wal
-from eventlog.errors import ReplacedError
-from eventlog.ports import FakeClock, RandomIds
+from eventlog.errors import BusyError, ReplacedError
+from eventlog.ports import CountingIds, FakeClock, RandomIds
 from eventlog.reader import Reader
 from eventlog.values import Epoch
 from eventlog.verify import verify
@@ -158,9 +159,20 @@ def test_between_its_tries_tidying_holds_nobody_up(writer: Writer) -> None:
     assert support.texts(writer.path) == ["in between"] * 4
 
 
-def test_the_patience_of_the_handle_is_the_same_after_tidying(writer: Writer) -> None:
-    writer.tidy(FakeClock())
-    assert writer.reader.rows("PRAGMA busy_timeout") == [(1000,)]
+def test_an_append_after_tidying_waits_for_the_lock_as_long_as_before(tmp_path: Path) -> None:
+    path, clock = support.create_small(tmp_path), FakeClock()
+    waiting = Writer.open(path, CountingIds(7_000_000), clock=clock, busy_ms=3000)
+    waiting.raise_floor(STREAM, Epoch(1), support.started())
+    assert isinstance(waiting.tidy(FakeClock()), wal.Tidied)
+    holder = apsw.Connection(path)
+    holder.execute("BEGIN IMMEDIATE")
+    begun = clock.monotonic()
+    with pytest.raises(BusyError):
+        support.add(waiting, 1, "too early")
+    assert clock.monotonic() - begun >= 3.0
+    holder.execute("ROLLBACK")
+    holder.close()
+    waiting.close()
 
 
 def test_rule_L5_a_wal_that_is_not_the_databases_own_is_not_brought_into_it(writer: Writer) -> None:
