@@ -87,23 +87,23 @@ def check_owner(anchor: Anchor, reader: Reader, path: str) -> None:
     )
 
 
-def check_anchor(reader: Reader, anchor: Anchor) -> Iterator[Finding]:
-    """Every head that was seen still stands in the log: nothing is cut, nothing rewritten."""
+def check_anchor(reader: Reader, anchor: Anchor, name: str = "the anchor") -> Iterator[Finding]:
+    """Every head that was seen still stands in the log: nothing is cut, nothing rewritten. `name` is what has seen them."""
     for seen in anchor.heads:
         row = reader.stream(seen.stream)
         where = f"stream {seen.stream}"
         if row is None:
-            what = f"the session is gone; {seen.seq} events of it were seen when the anchor was made"
+            what = f"the session is gone; {seen.seq} events of it have been seen by {name}"
             yield Finding(where, what, "tail", seen.stream, Seq(1))
             continue
         if row.head_seq < seen.seq:
             gone = seen.seq - row.head_seq
             events = f"{gone} events are gone ({row.head_seq + 1} to {seen.seq})" if gone > 1 else f"1 event is gone ({seen.seq})"
-            what = f"{events}: the head is {row.head_seq}, and the anchor has seen {seen.seq}"
+            what = f"{events}: the head is {row.head_seq}, and {name} has seen {seen.seq}"
             yield Finding(where, what, "tail", seen.stream, Seq(row.head_seq + 1))
             continue
         if reader.rows("SELECT hash FROM event WHERE stream = ? AND seq = ?", (seen.stream, seen.seq)) != [(seen.hash,)]:
-            what = "this event is not the one that the anchor has seen: it, or one before it, was rewritten"
+            what = f"this event is not the one that {name} has seen: it, or one before it, was rewritten"
             yield Finding(f"{where} seq {seen.seq}", what, "tail", seen.stream, seen.seq)
 
 

@@ -3,14 +3,16 @@
 import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from eventlog import durable
 from eventlog.bundle_export import Exported, export, export_moved
 from eventlog.bundle_import import Imported, check_import, import_bundle, import_into_new
-from eventlog.command_options import JsonOption, LogArgument, SessionOption, check_place, log_path
+from eventlog.command_options import NOT_DRIVEN, JsonOption, LogArgument, SessionOption, check_place, log_path
 from eventlog.command_writing import announced
 from eventlog.errors import MisuseError
 from eventlog.ports import RandomIds, SystemClock
@@ -62,7 +64,27 @@ def import_session(
     as_json: JsonOption = False,
 ) -> None:
     """Check a bundle and take it into a log: its history, read-only, and a session that goes on from it."""
-    path = os.path.join(log, "log.sqlite") if new and os.path.isdir(log) else log_path(log)
+    with _made_directory(log) if new and not dry_run else contextlib.nullcontext():
+        _import(log, file, name, new=new, dry_run=dry_run, as_json=as_json)
+
+
+@contextlib.contextmanager
+def _made_directory(log: Path) -> Iterator[None]:
+    """A state directory for a new log, as every other command takes one; gone again when nothing came of it."""
+    is_made = not str(log).endswith(".sqlite") and not os.path.lexists(log) and os.path.isdir(os.path.dirname(log) or ".")
+    if is_made:
+        os.mkdir(log, 0o700)
+    try:
+        yield
+    except BaseException:
+        if is_made:
+            with contextlib.suppress(OSError):  # it is not empty: then something came of it
+                durable.remove_directory(str(log), "import")
+        raise
+
+
+def _import(log: Path, file: Path, name: str | None, *, new: bool, dry_run: bool, as_json: bool) -> None:
+    path = log_path(log)
     directory = os.path.dirname(path) or "."
     if not new and not os.path.lexists(path):
         raise MisuseError(f"{show_text(path)}: there is no log here; check the path, or add --new to make a log that holds the bundle")
@@ -76,7 +98,7 @@ def import_session(
         with announced(path, "import"):
             made = take(path, str(file), RandomIds(), SystemClock(), name)
     line = ("sound, nothing was written: " if dry_run else "") + _imported_line(path, made)
-    print(json.dumps({**_imported_json(path, str(file), made), "dry_run": dry_run}) if as_json else line)
+    print(json.dumps({**_imported_json(path, str(file), made), "dry_run": dry_run}) if as_json else f"{line}\n{NOT_DRIVEN}")
 
 
 def _exported_json(path: str, file: str, stream: str, made: Exported, moved: bool) -> dict[str, object]:
@@ -98,7 +120,8 @@ def _exported_json(path: str, file: str, stream: str, made: Exported, moved: boo
 
 
 def _exported_line(file: str, stream: str, made: Exported, moved: bool) -> str:
-    what = "was moved into it: nothing is appended to it here any more" if moved else "goes on here"
+    moved_away = "was moved into it: nothing is appended to it here any more, and this version drives no imported session"
+    what = moved_away if moved else "goes on here"
     return (
         f"{show_text(file)}: {made.counts.events} events, {made.counts.contents} contents ({made.counts.content_bytes} bytes), "
         f"{made.counts.given_up} given up; {made.file_bytes} bytes, digest {made.digest.hex()}; session {show_text(stream)} {what}"

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eventlog.anchor import Anchor, load_anchor
-from eventlog.command_options import JsonOption, LogArgument, log_path
+from eventlog.command_options import NOT_DRIVEN, JsonOption, LogArgument, log_path
 from eventlog.diagnosis import Diagnosis
 from eventlog.doctor import examine_log
 from eventlog.errors import InternalError
@@ -15,8 +15,9 @@ from eventlog.ports import RandomIds, SystemClock
 from eventlog.reader import Reader
 from eventlog.salvage import KeptStream, LostContent, Salvaged, salvage
 from eventlog.show import show_path, show_text
+from eventlog.values import Seq, StreamId
 from eventlog.verify import verify
-from eventlog.verify_memory import remembered_log_id
+from eventlog.verify_memory import remembered_anchor, remembered_log_id
 
 RepairOption = Annotated[
     Path | None, typer.Option("--repair", metavar="NEWFILE", help="salvage what can be proved into NEWFILE, a new log with a new id")
@@ -58,7 +59,12 @@ def _diagnosis_json(one: Diagnosis) -> dict[str, object]:
 
 def _repair(path: str, target: str, seen: Anchor | None, *, as_json: bool) -> int:
     known = seen.log_id if seen is not None else remembered_log_id(path)
-    made = salvage(path, target, RandomIds(), SystemClock(), known)
+    remembered = remembered_anchor(path)
+    heads: dict[StreamId, Seq] = {}
+    for anchor in (seen, remembered):
+        for head in anchor.heads if anchor is not None and anchor.log_id == known else ():
+            heads[head.stream] = max(head.seq, heads.get(head.stream, Seq(0)))
+    made = salvage(path, target, RandomIds(), SystemClock(), known, heads)
     _check_made(target)
     print(json.dumps(_salvaged_json(path, made)) if as_json else "\n".join(_salvaged_lines(path, made)))
     return 0 if made.is_whole else 1
@@ -80,6 +86,8 @@ def _salvaged_lines(path: str, made: Salvaged) -> list[str]:
     lines += [f"LOST content: {_content_words(one)}" for one in made.lost]
     end = "nothing was lost" if made.is_whole else "what is lost stands above"
     origin = f"{show_text(path)} ({made.origin}), which was not touched"
+    if any(stream.session for stream in made.streams):
+        lines.append(NOT_DRIVEN)
     return [*lines, f"{show_text(made.path)}: made, log id {made.log_id}, from {origin}; {end}"]
 
 

@@ -10,7 +10,7 @@ import typer
 
 from eventlog.call_history import CallHistory, find_undone, iterate_calls
 from eventlog.checkout import check_out
-from eventlog.command_options import POINT_HELP, JsonOption, LogArgument, SessionOption, check_place, log_path
+from eventlog.command_options import NOT_DRIVEN, POINT_HELP, JsonOption, LogArgument, SessionOption, check_place, log_path
 from eventlog.command_writing import announced
 from eventlog.differences import Difference, describe_difference, difference_json, find_differences
 from eventlog.errors import CompactedError
@@ -154,6 +154,7 @@ def fork(
         return
     begun = f"goes on from {show_text(made.parent)} seq {made.parent_seq}, {made.calls} calls settled, image {made.root[:12]}"
     print(f"session {made.stream} {begun}; `eventlog checkout --session {made.stream} --at head --to DIR` writes its files")
+    print(NOT_DRIVEN)
 
 
 def print_calls(reader: Reader, stream: StreamId, as_json: bool) -> None:

@@ -12,6 +12,8 @@ LogArgument = Annotated[Path, typer.Argument(help="log.sqlite, or the state dire
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line (eventlog/README)")]
 SessionOption = Annotated[str | None, typer.Option("--session", help="the session, where the log holds several")]
 CallsOption = Annotated[bool, typer.Option("--calls", help="one line for each call: tool, decision, end, size, duration")]
+NOT_DRIVEN = "note: this version reads, checks out and appends to such a session, and does not drive it (`recovery drive`)"
+"""For sessions that were forked, imported or salvaged."""
 POINT_HELP = "a seq, head, call:N (after it) or call:N:before"
 
 

@@ -87,15 +87,21 @@ def _anchor_words(path: str, *, is_new: bool, moved: bool) -> tuple[str, str]:
 
 def _lines(path: str, found: Verified, told: _Told) -> list[str]:
     lines = [told.since] if told.since else []
-    lines += [f"DAMAGE {show_text(finding.where)}: {show_text(finding.what)}" for finding in found.findings]
+    lines += [f"DAMAGE {show_text(finding.where)}: {show_text(_without_advice(finding.what))}" for finding in found.findings]
+    lines += [f"`eventlog doctor {show_text(path)}` says how bad it is and what to do"] if found.findings else []
     lines += [told.anchor] if told.anchor else []
     lines += [told.memory] if told.memory else []
     counts = f"{found.streams} sessions, {found.events} events, {found.blobs} blobs, {found.blob_bytes} bytes"
     if found.orphans:
         counts += f"; {found.orphans} blobs that no event needs take {found.orphan_bytes} bytes, which `eventlog compact` takes back"
     if found.given_up:
-        counts += f"; {found.given_up} contents were given up on record"
+        counts += f"; {found.given_up} contents were given up on record (compacted, or lost before a salvage)"
     return [*lines, f"{show_text(path)}: {_state(found, told)}: {counts}{' verified anew' if told.is_partial else ''}"]
+
+
+def _without_advice(what: str) -> str:
+    """A finding without the advice to run what has just been run."""
+    return what.partition("; run `eventlog verify")[0]
 
 
 def _state(found: Verified, told: _Told) -> str:

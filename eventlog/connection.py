@@ -27,6 +27,7 @@ SCHEMA = Path(__file__).with_name("schema.sql")
 SCHEMA_2 = Path(__file__).with_name("schema_2.sql")
 PAGE_BYTES = 16384
 BUSY_MS = 5000
+BUNDLE_MAGIC = b"crashworthy bundle"
 CLOCK: Clock = SystemClock()
 """What a handle waits by when it is given no other clock."""
 WAL_PAGES = 512
@@ -303,6 +304,10 @@ def translate(error: apsw.Error, path: str) -> Exception:
             return InternalError(f"{name}: this handle is closed")
         case apsw.FullError():
             return FullError(f"{name}: no room left on the device; nothing was recorded; make room and run the same command again")
+        case apsw.NotADBError() if _is_bundle(path):
+            return MisuseError(
+                f"{name}: this is a bundle; `eventlog import NEWLOG {name} --new --dry-run` checks it, and takes it in without --dry-run"
+            )
         case apsw.CorruptError() | apsw.NotADBError():
             return CorruptError(f"{name}: the database is damaged ({error}); keep a copy and run `eventlog verify {name}`")
         case apsw.ConstraintError():
@@ -319,6 +324,15 @@ def translate(error: apsw.Error, path: str) -> Exception:
             )
         case _:
             return CorruptError(f"{name}: SQLite says: {error}; run `eventlog verify {name}`")
+
+
+def _is_bundle(path: str) -> bool:
+    """Whether a file that is no database is a bundle."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(BUNDLE_MAGIC)) == BUNDLE_MAGIC
+    except OSError:
+        return False
 
 
 def translate_system(error: OSError, path: str) -> Exception:

@@ -15,6 +15,7 @@ from eventlog.show import show_text
 from eventlog.values import StreamId
 from eventlog.verify import Verified, verify
 from eventlog.verify_blobs import find_uses
+from eventlog.verify_memory import remembered_anchor
 
 NAMED_USES = 5
 NAMED_CONTENTS = 50
@@ -65,6 +66,9 @@ def _judge_opened(reader: Reader, path: str, anchor: Anchor | None) -> Iterator[
     yield from _judge_contents(reader, contents, name)
     try:
         cut = list(check_anchor(reader, anchor)) if anchor is not None else []
+        remembered = remembered_anchor(path)
+        if remembered is not None and remembered.log_id == reader.log_id and not cut:
+            cut = list(check_anchor(reader, remembered, "`verify --since`"))
     except CorruptError as error:
         cut = [Finding("stream table", str(error))]
     for finding in cut:

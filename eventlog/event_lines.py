@@ -10,6 +10,8 @@ from eventlog.reader import StoredEvent
 from eventlog.show import show_text
 from eventlog.values import StreamId
 
+SHOWN_INPUT = 120
+
 
 def event_json(stream: StreamId, annotated: Annotated) -> dict[str, object]:
     """An event as commands print it with `--json` (eventlog/README, "Commands")."""
@@ -41,6 +43,10 @@ def event_line(stream: StreamId, stored: StoredEvent) -> str:
     return f"{place} {stored.event.kind:<19} {show_text(describe(stored.event))}{changed}"
 
 
+def _shorten(text: str) -> str:
+    return text if len(text) <= SHOWN_INPUT else text[:SHOWN_INPUT] + " ..."
+
+
 def describe(event: events.Event) -> str:
     """One line about an event, for people."""
     match event:
@@ -53,7 +59,7 @@ def describe(event: events.Event) -> str:
         case events.WorkspaceObserved():
             return f"changed outside any call, image {event.root[:12]}"
         case events.InputAdmitted():
-            return f"request {event.request_id}: {json.dumps(event.input)[:120]}"
+            return f"request {event.request_id}: {_shorten(json.dumps(event.input))}"
         case events.CallUndone():
             return f"call {event.call} undone by the restore decided at {event.decision_seq}: {event.reason}"
         case events.CallReplayed():
@@ -71,7 +77,7 @@ def describe(event: events.Event) -> str:
         case events.SessionFailed():
             return f"image {event.root[:12]}: {event.reason}"
         case events.AttemptStarted():
-            return f"call {event.call} attempt {event.attempt}: {event.tool} {json.dumps(event.input)[:120]}"
+            return f"call {event.call} attempt {event.attempt}: {event.tool} {_shorten(json.dumps(event.input))}"
         case events.CallSettled():
             return f"call {event.call} {event.ended} ({event.label}) {_exit(event.exit)} image {event.root[:12]} {event.reason}".rstrip()
         case events.RecoveryDecided():

@@ -151,8 +151,12 @@ class Follower:
         return [row for row in self._reader.streams() if self._stream in (None, row.id)]
 
     def _has_ended(self) -> bool:
-        """An imported stream takes no more: it has ended whatever its last event is."""
-        return all(row.id in self._ended or row.origin is not None for row in self._rows())
+        """An imported stream takes no more: it has ended whatever its last event is. A fork that no driver has begun is waited for only
+        when it is the one that was named."""
+        return all(row.id in self._ended or row.origin is not None or self._is_idle_fork(row) for row in self._rows())
+
+    def _is_idle_fork(self, row: StreamRow) -> bool:
+        return self._stream is None and row.parent is not None and row.floor == 0
 
     def _reopen(self) -> None:
         """Go on in the log that is at the path now, if it continues this one."""

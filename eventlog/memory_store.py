@@ -34,7 +34,7 @@ from eventlog.reader import BEGINNING, Position, StoredEvent, StreamRow
 from eventlog.show import show_text
 from eventlog.store import Capability, ReadingHandle, Store, WritingHandle
 from eventlog.values import ZERO_HASH, ContentId, Epoch, LogId, Seq, StreamId
-from eventlog.writer import Admitted, Appended, Record, Redact, output_content
+from eventlog.writer import Admitted, Appended, Record, Redact, encode_checked, output_content
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +313,7 @@ class _Writer:
         event = record.event if self._redact is None else _redact_event(record.event, self._redact)
         event_id = self._ids.new_id() if record.id is None else record.id
         request_id = event.request_id if isinstance(event, events.InputAdmitted) else None
-        payload, output = events.encode(event), output_content(event)
+        payload, output = encode_checked(event, record.changes, "memory"), output_content(event)
         return _Prepared(event_id, event.kind, event.version, payload, record.changes, request_id, record.id is not None, output)
 
     def _transact(

@@ -8,8 +8,9 @@ gone is listed. The new log is built under another name and appears whole, or no
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from eventlog import codec, events
 from eventlog.blobs import batch_blobs
@@ -26,6 +27,7 @@ from eventlog.values import ContentId, LogId, Seq, StreamId
 from eventlog.verify import claimed_root, name_image
 from eventlog.writer import Dropped, Writer
 
+_EMPTY = codec.encode_blob(b"")
 SIDE_SUFFIXES = ("", "-wal", "-shm", "-journal", ".verified")
 
 
@@ -88,8 +90,11 @@ class _Plan:
     readable: list[tuple[int, int]] = field(default_factory=list)
 
 
-def salvage(path: str, target: str, ids: Ids, clock: Clock, log_id: LogId | None = None) -> Salvaged:
-    """Make the log `target` of what can be proved of the log at `path`. `log_id` is what is known of its id from elsewhere.
+def salvage(
+    path: str, target: str, ids: Ids, clock: Clock, log_id: LogId | None = None, seen: Mapping[StreamId, Seq] = MappingProxyType({})
+) -> Salvaged:
+    """Make the log `target` of what can be proved of the log at `path`. `log_id` is what is known of its id from elsewhere, `seen` the
+    heads that its streams are known to have had: what lies between is lost too.
 
     Raises MisuseError when `target` exists or is a file of the log, LogMissingError, BusyError, FullError, and CorruptError when nothing
     can be salvaged; then there is no new log.
@@ -99,9 +104,13 @@ def salvage(path: str, target: str, ids: Ids, clock: Clock, log_id: LogId | None
         sources = _open(path, directory, log_id)
         try:
             plans = [_plan(sources, stream, row) for stream, row in sources.streams().items()]
+            _note_seen(plans, seen)
             if not any(plan.head.seq for plan in plans):
                 raise CorruptError(f"{show_text(path)}: no event can be proved any more, nothing is salvaged; look for a bundle or a copy")
-            return _build(target, sources, plans, ids, clock)
+            known = {one.stream for one in plans}
+            gone = [KeptStream(name, 0, seq, "the session is gone") for name, seq in seen.items() if name not in known]
+            made = _build(target, sources, plans, ids, clock)
+            return replace(made, streams=(*made.streams, *gone))
         finally:
             sources.close()
 
@@ -150,6 +159,13 @@ def _plan(sources: Sources, stream: StreamId, row: StreamRow | None) -> _Plan:
     except CorruptError as error:
         why = str(error)
     return _Plan(stream, origin, row is None or row.origin is None, position, max(stated, position.seq), why, is_moved)
+
+
+def _note_seen(plans: list[_Plan], seen: Mapping[StreamId, Seq]) -> None:
+    for plan in plans:
+        head = seen.get(plan.stream, Seq(0))
+        if head > plan.lost_to:
+            plan.lost_to, plan.why = head, plan.why or f"the tail was cut: event {head} has been seen"
 
 
 def _build(target: str, sources: Sources, plans: list[_Plan], ids: Ids, clock: Clock) -> Salvaged:
@@ -211,13 +227,16 @@ class _Copier:
             return self._gone[content]
         if self._writer.reader.has_blob(content):
             return ""
+        if content == _EMPTY.content:
+            self._writer.insert_blobs([_EMPTY])  # known by its name
+            return ""
         try:
             for batch in batch_blobs(self._new_blobs(content)):
                 self._writer.insert_blobs(batch)
         except CompactedError:
             self._gone[content] = "compacted"
         except CorruptError:
-            self._gone[content] = "lost"
+            self._gone[content] = self._sources.dropped_reason(content) or "lost"
         return self._gone.get(content, "")
 
     def _new_blobs(self, content: ContentId) -> Iterator[codec.Blob]:

@@ -112,6 +112,15 @@ class Sources:
                 found.update({StreamId(name): None for name in names if name not in found})
         return dict(sorted(found.items()))
 
+    def dropped_reason(self, content: ContentId) -> str | None:
+        """Why the damaged log had given a content up, by the first copy that can tell; None when none does."""
+        for reader in self.readers:
+            with contextlib.suppress(CorruptError):
+                reason = reader.dropped_reason(content)
+                if reason is not None:
+                    return reason
+        return None
+
     def newest_seq(self, stream: StreamId) -> int:
         """The highest seq that any copy tells of, 0 for none."""
         newest = 0

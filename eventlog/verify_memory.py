@@ -10,6 +10,7 @@ import os
 import msgspec
 
 from eventlog import durable
+from eventlog.anchor import Anchor, Anchored
 from eventlog.reader import Position
 from eventlog.values import ContentId, Epoch, LogId, Seq, StreamId
 from eventlog.verify import Head, Mark
@@ -55,6 +56,16 @@ def load_mark(path: str, log_id: LogId) -> tuple[Mark | None, str]:
         return _mark(stored), ""
     except ValueError as error:
         return None, f"what was remembered cannot be read ({error})"
+
+
+def remembered_anchor(path: str) -> Anchor | None:
+    """The heads that are remembered for the log at `path`, as an anchor; None when there are none that can be read."""
+    log_id = remembered_log_id(path)
+    mark = None if log_id is None else load_mark(path, log_id)[0]
+    if log_id is None or mark is None:
+        return None
+    heads = tuple(Anchored(stream, head.position.seq, head.position.hash) for stream, head in sorted(mark.heads.items()))
+    return Anchor(log_id, heads)
 
 
 def remembered_log_id(path: str) -> LogId | None:

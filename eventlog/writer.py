@@ -36,7 +36,7 @@ from eventlog.errors import (
     UncertainCommitError,
 )
 from eventlog.held_files import look_at_files
-from eventlog.image import Change, changes_digest
+from eventlog.image import Change, changes_digest, check_entry, check_path
 from eventlog.image_rows import COLUMNS, change_to_row
 from eventlog.ports import Clock, Ids
 from eventlog.reader import Reader, StreamRow, VerbatimEvent
@@ -372,8 +372,9 @@ class Writer:
         event = record.event if self._redact is None else self._redacted(record.event)
         given = record.id is not None
         event_id = record.id if record.id is not None else self._ids.new_id()
+        payload = encode_checked(event, record.changes, self.name)
         digest = changes_digest(record.changes)
-        return _Prepared(event_id, event.kind, event.version, events.encode(event), record.changes, digest, given, output_content(event))
+        return _Prepared(event_id, event.kind, event.version, payload, record.changes, digest, given, output_content(event))
 
     def _redacted(self, event: events.E) -> events.E:
         """The event as it may be written. A call whose recorded input was redacted says so: it cannot be replayed from the log."""
@@ -710,6 +711,23 @@ _MISSING_OUTPUT = (
     " WHERE output IS NOT NULL AND NOT EXISTS (SELECT 1 FROM blob WHERE hash = output)"
     " AND NOT EXISTS (SELECT 1 FROM dropped WHERE hash = output) LIMIT 1"
 )
+
+
+def encode_checked(event: events.Event, changes: Iterable[Change], name: str) -> bytes:
+    """The payload of an event that can be read again, whose changes are ones that an image can have.
+
+    Raises MisuseError for a field of another type and for an impossible path or entry: an append-only log would keep what no reader takes.
+    """
+    try:
+        payload = events.encode(event)
+        events.DECODERS[event.kind.encode(), event.version](payload)
+        for change in changes:
+            check_path(change.path)
+            if change.entry is not None:
+                check_entry(change.path, change.entry)
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError, CorruptError) as error:
+        raise MisuseError(f"{name}: {event.kind} cannot be written: {error}") from error
+    return payload
 
 
 def output_content(event: events.Event) -> ContentId | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from eventlog import codec, events
 from eventlog.connection import WAL_BYTES
-from eventlog.errors import HeadMovedError, MisuseError
+from eventlog.errors import HeadMovedError, MisuseError, NeedsPersonError
 from eventlog.ports import Clock
 from eventlog.reader import Reader, StoredEvent
 from eventlog.show import show_text
@@ -38,6 +38,11 @@ def read_state(reader: Reader, stream: StreamId) -> Known:
 def only_stream(reader: Reader) -> StreamId:
     """The id of the one session that a state directory's log was made for: forks and imported streams beside it are kept, not driven."""
     streams = [row for row in reader.streams() if row.parent is None and row.origin is None]
+    if not streams:
+        raise NeedsPersonError(
+            f"{reader.name}: holds only sessions that were forked, imported or salvaged, which this version keeps and does not drive; "
+            "`eventlog show` and `eventlog checkout` give their history and files"
+        )
     if len(streams) != 1:
         raise MisuseError(f"{reader.name}: holds {len(streams)} sessions, a state directory has one; name its own state directory")
     return streams[0].id

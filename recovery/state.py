@@ -150,7 +150,8 @@ def fold_event(state: SessionState, stored: StoredEvent, where: str) -> SessionS
             | events.SessionMoved()
             | events.SessionFailed()
         ) as event:
-            raise NeedsPersonError(f"{place}: {event.kind}: this version keeps such a session and does not drive it; use one that does")
+            moved = "it was moved away and lives on where its bundle was imported" if isinstance(event, events.SessionMoved) else event.kind
+            raise NeedsPersonError(f"{place}: {moved}; this version keeps such a session and does not drive it")
 
 
 def _check_legal(state: SessionState, event: events.Event, place: str) -> None:

@@ -196,3 +196,25 @@ def test_rule_I2_an_event_comes_in_only_with_every_content_it_names(store: Store
     handle.append(STREAM, Epoch(1), [note("with it", changes=(change,))], (encode_blob(data),), "note")
     handle.append(STREAM, Epoch(1), [note("again", changes=(change,))], (), "note")
     assert read_texts(handle.reader) == ["with it", "again"]
+
+
+UNWRITABLE = {
+    "a number where text belongs": Record(events.Noted(4, 5)),  # type: ignore[arg-type]
+    "a fraction of a millisecond": Record(events.Noted(1.5, "x")),  # type: ignore[arg-type]
+    "nothing where text belongs": Record(events.Noted(4, None)),  # type: ignore[arg-type]
+    "a path that leads out": note("x", changes=(put_change(b"../z", Entry("d", 0o755)),)),
+    "an absolute path": note("x", changes=(put_change(b"/z", Entry("d", 0o755)),)),
+    "an entry that cannot be": note("x", changes=(put_change(b"z", Entry("l", 0o777)),)),
+}
+
+
+@pytest.mark.parametrize("record", UNWRITABLE.values(), ids=UNWRITABLE)
+def test_what_could_not_be_read_again_is_misuse_and_nothing_is_written(store: Store, record: Record) -> None:
+    """An append-only log would keep it for ever, and all that follows it."""
+    begin(store)
+    handle = drive(store)
+    with pytest.raises(MisuseError):
+        handle.append(STREAM, Epoch(1), [note("before"), record], (), "note")
+    assert read_texts(handle.reader) == []
+    add(handle, 1, "after")
+    assert read_texts(handle.reader) == ["after"]

@@ -199,3 +199,22 @@ def test_a_log_of_a_newer_format_is_not_opened_and_one_with_a_spoilt_header_is()
 @pytest.mark.parametrize("kind", ["missing", "network", "locked", "cut_tail", "given_up", "cannot_be_opened", "broken_chain"])
 def test_the_kinds_stand_in_the_readme(kind: str) -> None:
     assert f"`{kind}`" in (support.ROOT / "eventlog" / "README.md").read_text("utf-8")
+
+
+def test_a_cut_tail_is_told_by_what_verify_remembers_beside_the_log(log: str) -> None:
+    assert run("verify", "--since", log)[0] == 0
+    for suffix in ("-wal", "-shm"):
+        os.unlink(log + suffix)
+    (found,) = ask(log)
+    assert found["kind"] == "cut_tail" and "8 events are gone (2 to 9)" in found["what"] and "`verify --since` has seen 9" in found["what"]
+
+
+@pytest.mark.parametrize("how", ["anchor", "memory"])
+def test_a_repair_lists_the_events_that_were_seen_and_are_gone(log: str, tmp_path: Path, how: str) -> None:
+    anchor = str(tmp_path / "elsewhere")
+    given = ["--anchor", anchor] if how == "anchor" else ["--since"]
+    assert run("verify", log, *given)[0] == 0
+    for suffix in ("-wal", "-shm"):
+        os.unlink(log + suffix)
+    code, out, _ = run("doctor", log, "--repair", str(tmp_path / "new.sqlite"), *(given if how == "anchor" else []))
+    assert code == 1 and "LOST events: nightly 2 to 9: the tail was cut: event 9 has been seen" in out and "nothing was lost" not in out

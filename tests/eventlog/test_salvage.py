@@ -258,3 +258,18 @@ def test_a_content_is_proved_before_any_of_it_is_handed_out(log: str, tmp_path: 
             next(sources.content(ContentId(name)))
     finally:
         sources.close()
+
+
+def test_what_compaction_gave_up_is_not_called_lost_and_the_empty_content_is_never_lost(log: str, tmp_path: Path) -> None:
+    hello, empty = (codec.content_id(data).hex() for data in (support.HELLO, b""))
+    support.tamper(
+        log,
+        f"INSERT INTO dropped SELECT hash, size, 'compacted', 1 FROM blob WHERE hash = x'{hello}'",
+        f"DELETE FROM blob WHERE hash IN (x'{hello}', x'{empty}')",
+    )
+    made = repair(log, tmp_path)
+    assert made.lost == ()
+    reader = Reader.open(made.path)
+    assert reader.dropped_reason(codec.content_id(support.HELLO)) == "compacted"
+    assert b"".join(reader.content(codec.content_id(b""))) == b""
+    reader.close()
