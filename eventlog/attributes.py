@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from eventlog import steps
 from eventlog.beneath import OPEN_NODE
 from eventlog.image import decode_xattrs, encode_xattrs
-from eventlog.image_values import MODE_BITS
+from eventlog.image_values import MODE_BITS, ROOT_IDENTITY
 from eventlog.kernel import kind_of, look_through
 
-ROOT_IDENTITY_XATTR = b"user.crashworthy.root"
+ROOT_IDENTITY_XATTR = ROOT_IDENTITY
 TRACKED_PREFIX = b"user."
 _OWNER_MAY_ALL = 0o700
 _OWNER_MAY_WRITE = 0o600

@@ -156,6 +156,7 @@ def _write(reader: Reader, row: StreamRow, head: Seq, temporary: str, magic: byt
     """The whole bundle under its temporary name, synced."""
     tally = _Tally()
     try:
+        _check_sizes(reader, row, head)
         durable.write_new(temporary, _compress(magic, _records(reader, row, head, tally)), "bundle")
         size = os.stat(temporary).st_size
     except OSError as error:
@@ -164,8 +165,24 @@ def _write(reader: Reader, row: StreamRow, head: Seq, temporary: str, magic: byt
         raise CorruptError(f"{reader.name}: session {show_text(row.id)} has no events")
     if tally.meta_bytes > form.EVENTS_ALLOWANCE + form.EVENTS_RATIO * size:
         durable.unlink(temporary, "bundle")
-        raise MisuseError(f"{reader.name}: the events of session {show_text(row.id)} compress so well that no import would take them")
+        raise MisuseError(
+            f"{reader.name}: the events of session {show_text(row.id)} compress so well that no import would take them; copy log.sqlite "
+            "and its -wal together instead"
+        )
     return Exported(tally.header, tally.digest, tally.counts, size)
+
+
+def _check_sizes(reader: Reader, row: StreamRow, head: Seq) -> None:
+    """Raise MisuseError for a payload that no bundle takes, before anything is written."""
+    found = reader.rows(
+        "SELECT seq, length(CAST(payload AS BLOB)) FROM event WHERE stream = ? AND seq <= ? AND length(CAST(payload AS BLOB)) > ? LIMIT 1",
+        (row.id, head, form.MOST_BYTES[form.EVENT] - EVENT_HEAD_ROOM),
+    )
+    for seq, size in found:
+        raise MisuseError(
+            f"{reader.name}: session {show_text(row.id)} seq {seq} has a payload of {size} bytes, and a bundle takes events of "
+            f"{form.MOST_BYTES[form.EVENT]}: it cannot be exported; copy log.sqlite and its -wal together instead"
+        )
 
 
 def _place(temporary: str, file: str) -> None:
@@ -181,6 +198,10 @@ def _cannot_write(file: str, error: OSError) -> CrashworthyError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return FullError(f"{show_text(file)}: no room left for the bundle; make room and run the same command again")
     return MisuseError(f"{show_text(file)}: cannot be written ({error.strerror}); name a file in a directory that can")
+
+
+EVENT_HEAD_ROOM = 4096
+"""What an event's record has beside its payload, generously."""
 
 
 @dataclass(slots=True)

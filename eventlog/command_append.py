@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from eventlog import events
-from eventlog.command_options import JsonOption, LogArgument, SessionOption, check_place, log_path
+from eventlog.command_options import JsonOption, LogArgument, SessionOption, check_place, check_text, log_path
 from eventlog.command_writing import announced
 from eventlog.errors import LogMissingError, MisuseError
 from eventlog.ports import Clock, RandomIds, SystemClock
@@ -72,15 +72,6 @@ def make_event(
             if not request:
                 raise MisuseError("--request is empty: every input would be the same one; give each input an id of its own")
             return events.InputAdmitted(clock.now_ms(), check_text("--request", request), parse_input(check_text("--input", given)))
-
-
-def check_text(option: str, text: str) -> str:
-    """The text, if it is one. Raises MisuseError."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise MisuseError(f"{option} {show_text(text)}: not UTF-8; a log holds text") from error
-    return text
 
 
 def parse_input(given: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from eventlog import wal
-from eventlog.command_options import JsonOption, LogArgument, SessionOption, check_place, log_path
+from eventlog.command_options import HIGHEST_SEQ, JsonOption, LogArgument, SessionOption, check_place, check_text, log_path
 from eventlog.command_writing import announced
 from eventlog.compact import Reclaimable, compact_log, plan_compaction
 from eventlog.pins import add_pin, remove_pin
@@ -62,7 +62,7 @@ def compact(
 
 def pin(
     log: LogArgument,
-    at: Annotated[int, typer.Option(min=1, help="seq of the event whose image is kept")],
+    at: Annotated[int, typer.Option(min=1, max=HIGHEST_SEQ, help="seq of the event whose image is kept")],
     session: SessionOption = None,
     note: Annotated[str, typer.Option(help="why, for people")] = "",
     remove: Annotated[bool, typer.Option("--remove", help="take the pin away")] = False,
@@ -70,6 +70,7 @@ def pin(
 ) -> None:
     """Keep the image at an event from being given up by `compact`."""
     path = log_path(log)
+    check_text("--note", note)
     check_place(path)
     with announced(path, "compact"), contextlib.closing(Writer.open(path, RandomIds())) as writer:
         stream = choose_stream(writer.reader, session).id

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from eventlog.errors import MisuseError
 from eventlog.preflight import check_writable_place
+from eventlog.show import show_text
 
 LogArgument = Annotated[Path, typer.Argument(help="log.sqlite, or the state directory that holds it")]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line (eventlog/README)")]
@@ -14,6 +16,8 @@ SessionOption = Annotated[str | None, typer.Option("--session", help="the sessio
 CallsOption = Annotated[bool, typer.Option("--calls", help="one line for each call: tool, decision, end, size, duration")]
 NOT_DRIVEN = "note: this version reads, checks out and appends to such a session, and does not drive it (`recovery drive`)"
 """For sessions that were forked, imported or salvaged."""
+HIGHEST_SEQ = (1 << 63) - 1
+"""What SQLite counts to."""
 POINT_HELP = "a seq, head, call:N (after it) or call:N:before"
 
 
@@ -27,3 +31,12 @@ def check_place(path: str) -> None:
     directory = os.path.dirname(path) or "."
     if os.path.isdir(directory):
         check_writable_place(directory, allow_network=os.environ.get("SESSION_ALLOW_NETWORK_FILESYSTEM") == "1")
+
+
+def check_text(option: str, text: str) -> str:
+    """The text, if it is one. Raises MisuseError."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise MisuseError(f"{option} {show_text(text)}: not UTF-8; a log holds text") from error
+    return text

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from eventlog.call_history import annotate
-from eventlog.command_options import JsonOption, LogArgument, SessionOption, log_path
+from eventlog.command_options import HIGHEST_SEQ, JsonOption, LogArgument, SessionOption, log_path
 from eventlog.event_lines import event_json, event_line
 from eventlog.follow import Followed, Follower
 from eventlog.ports import Clock, SystemClock
@@ -19,7 +19,9 @@ from eventlog.reader import Reader, StoredEvent
 from eventlog.streams import choose_stream
 from eventlog.values import Seq, StreamId
 
-FromOption = Annotated[int, typer.Option("--from", metavar="SEQ", min=0, help="begin with this event; else with the next one to come")]
+FromOption = Annotated[
+    int | None, typer.Option("--from", metavar="SEQ", min=1, max=HIGHEST_SEQ, help="begin with this event; else with the next one to come")
+]
 UntilEndOption = Annotated[bool, typer.Option("--until-end", help="stop when the session has finished, failed or moved away")]
 ForOption = Annotated[float, typer.Option("--for", metavar="SECONDS", min=0.0, help="stop after this long; else when interrupted")]
 
@@ -63,7 +65,7 @@ def register(app: typer.Typer) -> None:
     def tail(
         log: LogArgument,
         session: SessionOption = None,
-        first: FromOption = 0,
+        first: FromOption = None,
         until_end: UntilEndOption = False,
         seconds: ForOption = math.inf,
         as_json: JsonOption = False,
@@ -75,7 +77,7 @@ def register(app: typer.Typer) -> None:
 
         clock = SystemClock()
         lag = Lag()
-        with contextlib.closing(open_follower(log_path(log), session, first, clock)) as follower, interruption() as is_interrupted:
+        with contextlib.closing(open_follower(log_path(log), session, first or 0, clock)) as follower, interruption() as is_interrupted:
             for followed in follower.follow(is_interrupted, deadline=clock.monotonic() + seconds, until_end=until_end):
                 print(line(followed.stream, followed.stored), flush=True)
                 lag.note(followed)

@@ -95,11 +95,24 @@ def compact(writer: Writer, policy: Policy, clock: Clock, *, takes_orphans: bool
     Raises CorruptError (a damaged log is left as it is), BusyError, FullError, ReplacedError, UncertainCommitError.
     """
     before = _database_bytes(writer.reader)
+    _check_room(writer, before)
     writer.tidy(clock)
     given_up = _give_up(writer, policy, clock, takes_orphans)
     note = _give_back(writer, clock)
     tidied = writer.tidy(clock, wait_secs)
     return Compacted(given_up, before, _database_bytes(writer.reader), _free_pages(writer.reader), tidied, note)
+
+
+def _check_room(writer: Writer, logical: int) -> None:
+    """Emptying the WAL makes the database as large as its pages are: on a full disk that would take the last room and give nothing."""
+    needed = logical - os.stat(writer.path).st_size
+    status = os.statvfs(os.path.dirname(writer.path) or ".")
+    free = status.f_bavail * status.f_frsize
+    if needed > free:
+        raise FullError(
+            f"{writer.name}: bringing the WAL into the database needs {needed} bytes and {free} are free; nothing was changed: make room, "
+            "then compact again"
+        )
 
 
 class _OutdatedError(Exception):

@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable
 
@@ -24,6 +25,7 @@ def run(
             stream.reconfigure(errors="backslashreplace")  # a screen that lacks a letter is no reason to fail (case 3)
     try:
         result = command.main(args=arguments, prog_name=name, standalone_mode=False)
+        sys.stdout.flush()  # here, where it can still be told
     except _UsageBase as error:
         message = str(getattr(error, "format_message", error.__str__)())
         print(message if "\n" in message else f"{name}: {message} (`{name} --help` shows what there is)", file=sys.stderr)
@@ -34,6 +36,10 @@ def run(
     except CrashworthyError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return code_of(error)
+    except BrokenPipeError:
+        # Whoever read has had enough. Nothing is left to be flushed at the end, and 1 would mean damage.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except OSError as error:
         # What the command does is told by typed errors; what is left is the screen: a full device behind stdout, a pipe that was closed.
         where = show_text(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else "the output"

@@ -106,6 +106,10 @@ def _judge_header(facts: Facts) -> Iterator[Diagnosis]:
 
 
 def _judge_side_files(facts: Facts) -> Iterator[Diagnosis]:
+    if facts.has_journal:
+        name = show_text(facts.path + "-journal")
+        what = "a -journal lies beside the log, which has a -wal instead: SQLite takes it for a rollback to be done, and opens nothing"
+        yield Diagnosis("stray_journal", what, name, "nothing lost", f"no log makes one: move {name} away, then run the same command again")
     wal = show_text(facts.path + "-wal")
     if facts.wal_bytes is None and facts.shm_bytes is not None:
         what = "the -wal is missing and the -shm is there: somebody removed it, and with it what was committed since the last checkpoint"

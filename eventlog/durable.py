@@ -156,10 +156,14 @@ def publish(path: str, data: bytes, step: str, *, mode: int = 0o600, replace: bo
     temporary = f"{path}.new-{os.getpid()}"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
-        write_all(descriptor, data, step)
-        sync_file(descriptor, step)
-    finally:
-        os.close(descriptor)
+        try:
+            write_all(descriptor, data, step)
+            sync_file(descriptor, step)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        os.unlink(temporary)  # on a full disk, above all: what comes next needs the room
+        raise
     if replace:
         rename(temporary, path, step)
     else:

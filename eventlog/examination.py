@@ -31,6 +31,7 @@ class Facts:
     is_read_only: bool = False
     free_bytes: int = 1 << 40
     holder: str = ""
+    has_journal: bool = False
 
 
 def examine(path: str, clock: Clock) -> Facts:
@@ -51,7 +52,8 @@ def examine(path: str, clock: Clock) -> Facts:
     header = _header(path) if regular and readable else b""
     holder = _find_holder(path, clock) if regular and shm is not None else ""
     return Facts(
-        path, status.st_size, regular, readable, stat.S_IMODE(status.st_mode), header, wal, shm, kind, read_only, free, holder
+        path, status.st_size, regular, readable, stat.S_IMODE(status.st_mode), header, wal, shm, kind, read_only, free, holder,
+        os.path.lexists(path + "-journal"),
     )  # fmt: skip
 
 

@@ -18,6 +18,9 @@ MODE_BITS = 0o7777
 LINK_MODE = 0o777
 DIGEST_BYTES = 32
 XATTR_PREFIX = b"user."
+ROOT_IDENTITY = b"user.crashworthy.root"  # of the root on disk, never of an image (rule R6)
+NAME_MAX, TARGET_MAX, XATTR_SIZE_MAX = 255, 4095, 65536
+"""What Linux takes: a name, a link's target, an attribute's value, in bytes."""
 MTIME_MIN, MTIME_MAX = -(1 << 63), (1 << 63) - 1
 SIZE_MAX = (1 << 63) - 1
 _u32 = struct.Struct(">I")
@@ -130,7 +133,7 @@ def check_path(path: bytes) -> None:
     """`CorruptError` unless `path` is the root or a relative path without empty, `.`, `..` components and NUL bytes."""
     if not path:
         return
-    if b"\0" in path or any(part in (b"", b".", b"..") for part in path.split(b"/")):
+    if b"\0" in path or any(part in (b"", b".", b"..") or len(part) > NAME_MAX for part in path.split(b"/")):
         raise CorruptError(f"not a path of an image: {show_path(path)}")
 
 
@@ -152,7 +155,7 @@ def _find_problem(entry: Entry) -> str:
         return f"content, size or link on kind {entry.kind!r}"
     if (entry.target is None) == (entry.kind == "l"):
         return f"target on kind {entry.kind!r}" if entry.kind != "l" else "a symlink without target"
-    if entry.kind == "l" and (entry.mode != LINK_MODE or not entry.target or b"\0" in entry.target):
+    if entry.kind == "l" and (entry.mode != LINK_MODE or not entry.target or b"\0" in entry.target or len(entry.target) > TARGET_MAX):
         return "a symlink with a mode or an impossible target"
     return _find_xattrs_problem(entry)
 
@@ -175,6 +178,9 @@ def _find_xattrs_problem(entry: Entry) -> str:
     except CorruptError as error:
         return str(error)
     # Others are never tracked; an imported image that has them would have a restore set them, as root a file's capabilities.
-    if any(not name.startswith(XATTR_PREFIX) or b"\0" in name for name, _ in pairs):
-        return "an attribute that is not a user attribute"
+    for name, value in pairs:
+        if not name.startswith(XATTR_PREFIX) or b"\0" in name or len(name) > NAME_MAX or name in (XATTR_PREFIX, ROOT_IDENTITY):
+            return "an attribute that is not a user attribute"
+        if len(value) > XATTR_SIZE_MAX:
+            return "an attribute that is too large"
     return ""

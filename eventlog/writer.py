@@ -188,7 +188,18 @@ class Writer:
         HeadMovedError when the head is not `after`.
         """
         prepared = self._prepare([Record(started)])
-        return self._transact(stream, prepared, (), "floor", lambda row: self._check_raise(row, epoch, after))[0]
+        raised = self._transact(stream, prepared, (), "floor", lambda row: self._check_raise(row, epoch, after))[0]
+        self._bring_over()
+        return raised
+
+    def _bring_over(self) -> None:
+        """Bring the WAL into the database, as far as readers let it: a floor must not fall because somebody removes the WAL (I5)."""
+        try:
+            self._handle.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except (apsw.BusyError, apsw.FullError):
+            return  # the commit stands in the WAL, and the next checkpoint brings it over
+        except apsw.Error as error:
+            raise self._failed(error) from error
 
     def append(
         self, stream: StreamId, epoch: Epoch, records: Sequence[Record], blobs: Iterable[codec.Blob], purpose: str
@@ -690,6 +701,7 @@ def _until_unlocked(act: Callable[[], T], unlock: Unlock | None) -> T:
                 raise
 
 
+MOST_NESTED = 100
 _INSERT_EVENT = "INSERT INTO event (stream, seq, id, epoch, kind, version, payload, prev_hash, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _INSERT_CHANGE = f"INSERT INTO image_change (stream, seq, idx, {COLUMNS}) VALUES ({', '.join('?' * 16)})"
 
@@ -720,6 +732,7 @@ def encode_checked(event: events.Event, changes: Iterable[Change], name: str) ->
     """
     try:
         payload = events.encode(event)
+        check_nesting(payload)
         events.DECODERS[event.kind.encode(), event.version](payload)
         for change in changes:
             check_path(change.path)
@@ -728,6 +741,18 @@ def encode_checked(event: events.Event, changes: Iterable[Change], name: str) ->
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError, CorruptError) as error:
         raise MisuseError(f"{name}: {event.kind} cannot be written: {error}") from error
     return payload
+
+
+def check_nesting(payload: bytes) -> None:
+    """Raise ValueError for JSON nested deeper than MOST_NESTED: whoever reads it recurses, and must not have to fear for its stack."""
+    if payload.count(b"{") + payload.count(b"[") <= MOST_NESTED:
+        return
+    level = [msgspec.json.decode(payload)]
+    for _ in range(MOST_NESTED):
+        level = [item for one in level for item in (one.values() if isinstance(one, dict) else one if isinstance(one, list) else ())]
+        if not level:
+            return
+    raise ValueError(f"it is nested deeper than {MOST_NESTED} levels")
 
 
 def output_content(event: events.Event) -> ContentId | None:

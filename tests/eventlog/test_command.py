@@ -127,7 +127,8 @@ def test_invariant_I9_verify_names_each_piece_of_damage_and_exits_1(log: str) ->
     done = run("verify", log)
     assert (done.returncode, done.stderr) == (1, b"")
     shown = lines(done.stdout)
-    assert [line.split()[0] for line in shown[:-1]] == ["DAMAGE"] * 2
+    assert [line.split()[0] for line in shown[:-2]] == ["DAMAGE"] * 2
+    assert shown[-2] == f"`eventlog doctor {log}` says how bad it is and what to do" and "run `eventlog verify" not in done.stdout.decode()
     assert "seq 6" in shown[0] and "the last good event is 5" in shown[0]
     assert f"blob {blob} is missing" in shown[1]
     assert shown[-1].startswith(f"{log}: damaged: ")

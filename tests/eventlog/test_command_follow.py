@@ -20,7 +20,7 @@ from eventlog.values import Epoch, Seq, StreamId
 from eventlog.verify import verify
 from eventlog.writer import Record
 from tests.eventlog import support
-from tests.eventlog.support import STREAM
+from tests.eventlog.support import ROOT, STREAM
 from tests.eventlog.test_command import assert_one_sentence, lines, run
 from tests.eventlog.test_held_files import hold_lock
 
@@ -196,3 +196,33 @@ def test_rule_L4_append_to_a_held_log_names_the_holder_and_exits_1(log: str) -> 
     assert_one_sentence(done, 1, f"LogBusy: held by pid {holder.pid} (", "); try again, or end that process")
     holder.communicate("\n")
     assert support.head(log) == (2, 1)
+
+
+@pytest.mark.parametrize("depth", [101, 977, 979, 5000])
+def test_an_input_nested_too_deeply_for_any_reader_is_misuse(log: str, depth: int) -> None:
+    given = '{"a":' * depth + "1" + "}" * depth
+    before = support.texts(log)
+    assert_one_sentence(run("append", log, "--kind", "input_admitted", "--request", "d", "--input", given), 2)
+    deep = '{"a":' * 98 + "1" + "}" * 98  # with the payload's own levels: the deepest
+    assert run("append", log, "--kind", "input_admitted", "--request", "d", "--input", deep).returncode == 0
+    assert support.texts(log) == before and run("verify", log).returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [("tail", "--from", "9" * 23), ("pin", "--at", "9" * 23), ("pin", "--at", "1", "--note", b"\xff")])
+def test_numbers_and_texts_that_no_log_takes_are_one_sentence(log: str, arguments: tuple[str | bytes, ...]) -> None:
+    done = run(arguments[0], log, *arguments[1:])  # type: ignore[arg-type]
+    assert done.returncode == 2 and b"Traceback" not in done.stderr and done.stderr.count(b"\n") == 1
+
+
+def test_a_reader_that_has_had_enough_ends_a_command_with_141(log: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", 'set -o pipefail; "$0" -m eventlog show --json "$1" | true', sys.executable, log], cwd=ROOT, capture_output=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode in (0, 141) and done.stderr == b""
+
+
+def test_a_full_device_behind_the_output_is_one_sentence(log: str) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, "-m", "eventlog", "show", log], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 1 and done.stderr.count(b"\n") == 1 and b"the output: No space left" in done.stderr

@@ -215,6 +215,19 @@ def test_rule_L5_another_file_renamed_over_the_log_stops_the_writer(writer: Writ
             refused()
 
 
+def test_invariant_I5_a_wal_that_is_taken_away_lowers_no_floor(writer: Writer, log: str) -> None:
+    writer.raise_floor(STREAM, Epoch(4), support.started("n4"))
+    add(writer, 4, "only in the WAL")
+    writer.close()
+    for suffix in ("-wal", "-shm"):
+        os.unlink(log + suffix)
+    again = support.open_writer(log, first_id=9_000_000)
+    with pytest.raises(StaleEpochError):
+        add(again, 1, "a driver of the past")
+    assert again.reader.floor(STREAM) == 4
+    again.close()
+
+
 def test_rule_L5_a_log_taken_from_its_path_stops_the_writer(writer: Writer, log: str, tmp_path: Path) -> None:
     os.rename(log, tmp_path / "elsewhere")
     with pytest.raises(LogMissingError, match="put it back"):
