@@ -36,7 +36,7 @@ def run(
     except CrashworthyError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return code_of(error)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # click exits by itself where a pipe is closed, and nowhere else when it is not standalone
         # Whoever read has had enough. Nothing is left to be flushed at the end, and 1 would mean damage.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
