@@ -130,6 +130,23 @@ def test_case_18_a_reader_of_ours_does_not_pin_the_wal(writer: Writer) -> None:
     reader.close()
 
 
+def test_case_18_a_reader_open_during_10_000_appends_leaves_the_wal_bounded_and_then_it_shrinks(writer: Writer) -> None:
+    reader = Reader.open(writer.path)
+    events = reader.events(STREAM)
+    next(events)  # a report in the middle of its reading
+    most = 0
+    for _ in range(100):
+        for _ in range(100):
+            support.add(writer, 1, "one of ten thousand")
+        position = reader.stream(STREAM)
+        assert position is not None and reader.changes(STREAM, position.head_seq) == ()
+        most = max(most, wal.wal_bytes(writer.path))
+    assert MIB < most <= connection.WAL_BYTES + COMMIT_BYTES
+    assert isinstance(writer.tidy(FakeClock()), wal.Tidied) and wal.wal_bytes(writer.path) == 0
+    assert len(list(events)) == 1 and len(support.texts(writer.path)) == 10_000
+    reader.close()
+
+
 def test_a_wait_ends_as_soon_as_the_reader_has_left(writer: Writer) -> None:
     with slow_reader(writer.path) as process:
         commit(writer, 5)
