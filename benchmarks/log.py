@@ -27,8 +27,9 @@ from eventlog.creation import create_log
 from eventlog.image import Change, Entry, diff, root_hash
 from eventlog.ports import RandomIds
 from eventlog.reader import Reader
+from eventlog.records import Record
 from eventlog.values import Epoch, StreamId
-from eventlog.writer import Record, Writer
+from eventlog.writer import Writer
 
 STREAM = StreamId("bench")
 TEXT = "one event of an ordinary session, of about the size of an intent; " * 4

@@ -24,9 +24,10 @@ from eventlog.errors import ContentGoneError, CorruptError, MisuseError
 from eventlog.fork import fork_record, newest_forkable
 from eventlog.ports import Clock, Ids
 from eventlog.reader import Reader, StreamRow, VerbatimEvent
+from eventlog.records import Dropped, Record
 from eventlog.show import show_path, show_text
 from eventlog.values import ContentId, Seq, StreamId
-from eventlog.writer import Dropped, Record, Writer
+from eventlog.writer import Writer
 
 TRIES = 3
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")

@@ -13,10 +13,11 @@ from eventlog.command_options import JsonOption, LogArgument, SessionOption, che
 from eventlog.command_writing import announced
 from eventlog.errors import LogMissingError, MisuseError
 from eventlog.ports import Clock, RandomIds, SystemClock
+from eventlog.records import Admitted, Record
 from eventlog.show import show_text
 from eventlog.streams import choose_stream
 from eventlog.values import StreamId
-from eventlog.writer import Admitted, Record, Writer
+from eventlog.writer import Writer
 
 Kind = Literal["noted", "input_admitted"]
 

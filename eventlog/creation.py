@@ -13,9 +13,10 @@ from eventlog import codec, connection, durable
 from eventlog.blobs import batch_blobs
 from eventlog.errors import LogMissingError
 from eventlog.ports import Ids
+from eventlog.records import Record, Redact
 from eventlog.show import show_text
 from eventlog.values import FORMAT, LogId, StreamId
-from eventlog.writer import Record, Redact, Writer
+from eventlog.writer import Writer
 
 
 def create_log(

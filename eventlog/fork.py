@@ -15,9 +15,9 @@ from eventlog import events
 from eventlog.errors import CorruptError, MisuseError
 from eventlog.image import Entry, check_image, diff, fold_into, root_hash
 from eventlog.reader import StoredEvent
+from eventlog.records import Record
 from eventlog.show import show_text
 from eventlog.values import LogId, Seq, StreamId
-from eventlog.writer import Record
 
 Reason = Literal["forked", "imported", "moved", "salvaged"]
 _MODE = "transactional"

@@ -13,10 +13,11 @@ from eventlog.history import Point, check_contents, find_point
 from eventlog.image import fold_changes
 from eventlog.ports import Clock, Ids
 from eventlog.reader import Reader, StreamRow
+from eventlog.records import Record
 from eventlog.show import show_text
 from eventlog.streams import choose_stream
 from eventlog.values import SESSION_NAME, LogId, Seq, StreamId
-from eventlog.writer import Record, Writer
+from eventlog.writer import Writer
 
 
 @dataclass(frozen=True, slots=True)

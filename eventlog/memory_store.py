@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from blake3 import blake3
 
 from eventlog import codec, events, steps
@@ -30,11 +29,12 @@ from eventlog.errors import (
 )
 from eventlog.image import NO_CHANGES, Change, Entry, Image, changes_digest, fold_into
 from eventlog.ports import Ids
+from eventlog.preparing import encode_checked, output_content, redact_event
 from eventlog.reader import BEGINNING, Position, StoredEvent, StreamRow
+from eventlog.records import Admitted, Appended, Record, Redact
 from eventlog.show import show_text
 from eventlog.store import Capability, ReadingHandle, Store, WritingHandle
 from eventlog.values import ZERO_HASH, ContentId, Epoch, LogId, Seq, StreamId
-from eventlog.writer import Admitted, Appended, Record, Redact, encode_checked, output_content
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +310,7 @@ class _Writer:
 
     def _prepare(self, record: Record) -> _Prepared:
         self._opened()
-        event = record.event if self._redact is None else _redact_event(record.event, self._redact)
+        event = redact_event(record.event, self._redact, "memory")
         event_id = self._ids.new_id() if record.id is None else record.id
         request_id = event.request_id if isinstance(event, events.InputAdmitted) else None
         payload, output = encode_checked(event, record.changes, "memory"), output_content(event)
@@ -458,16 +458,6 @@ def _check_floor(found: _Stream, epoch: Epoch) -> Epoch:
 
 def _stale(stream: StreamId, epoch: Epoch, floor: Epoch) -> StaleEpochError:
     return StaleEpochError(f"memory: session {stream}: epoch {epoch} is below the floor {floor}; a newer driver has it")
-
-
-def _redact_event(event: events.Event, redact: Redact) -> events.Event:
-    """As `Writer` does it: a call whose recorded input is not the given one says so."""
-    redacted = redact(event)
-    if type(redacted) is not type(event):
-        raise InternalError(f"memory: the redaction made {type(redacted).__name__} of {event.kind}")
-    if isinstance(redacted, events.AttemptStarted) and isinstance(event, events.AttemptStarted) and redacted.input != event.input:
-        return msgspec.structs.replace(redacted, redacted=True)
-    return redacted
 
 
 def _admitted_input(payload: bytes) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from eventlog import events
-from eventlog.writer import Redact
+from eventlog.records import Redact
 
 REDACTED = "[redacted]"
 

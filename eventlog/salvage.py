@@ -21,11 +21,12 @@ from eventlog.fork import fork_record, newest_forkable
 from eventlog.image import Entry, fold_into
 from eventlog.ports import Clock, Ids
 from eventlog.reader import BEGINNING, Origin, Position, StoredEvent, StreamRow
+from eventlog.records import Dropped
 from eventlog.salvage_reading import Sources, open_sources
 from eventlog.show import show_text
 from eventlog.values import ContentId, LogId, Seq, StreamId
 from eventlog.verify import claimed_root, name_image
-from eventlog.writer import Dropped, Writer
+from eventlog.writer import Writer
 
 _EMPTY = codec.encode_blob(b"")
 SIDE_SUFFIXES = ("", "-wal", "-shm", "-journal", ".verified")

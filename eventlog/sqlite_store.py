@@ -8,9 +8,10 @@ from eventlog import codec
 from eventlog.creation import create_log
 from eventlog.ports import Ids
 from eventlog.reader import Reader
+from eventlog.records import Record, Redact
 from eventlog.store import Capability, ReadingHandle, Store, WritingHandle
 from eventlog.values import StreamId
-from eventlog.writer import Record, Redact, Writer
+from eventlog.writer import Writer
 
 LOG_NAME = "log.sqlite"
 

@@ -19,8 +19,8 @@ from eventlog import codec, events
 from eventlog.image import Change, Image
 from eventlog.ports import Ids
 from eventlog.reader import BEGINNING, Position, StoredEvent, StreamRow
+from eventlog.records import Admitted, Appended, Record, Redact
 from eventlog.values import ContentId, Epoch, LogId, Seq, StreamId
-from eventlog.writer import Admitted, Appended, Record, Redact
 
 Capability = Literal["processes", "durable", "sqlite files"]
 

@@ -11,19 +11,14 @@ whose commit was uncertain can be sent again after a reopen.
 Steps: `<purpose>.commit.before` (no lock held), `.locked` (just before COMMIT), `.after`.
 """
 
-import contextlib
 import json
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import apsw
-import msgspec
 
 from eventlog import codec, connection, events, steps, wal
 from eventlog.errors import (
-    BusyError,
     ContentGoneError,
     CorruptError,
     EpochTakenError,
@@ -31,80 +26,17 @@ from eventlog.errors import (
     InternalError,
     MisuseError,
     MovedError,
-    ReplacedError,
     StaleEpochError,
     UncertainCommitError,
 )
-from eventlog.held_files import look_at_files
-from eventlog.image import Change, changes_digest, check_entry, check_path
 from eventlog.image_rows import COLUMNS, change_to_row
 from eventlog.ports import Clock, Ids
-from eventlog.reader import Reader, StreamRow, VerbatimEvent
+from eventlog.preparing import Prepared, prepare
+from eventlog.reader import StreamRow, VerbatimEvent
+from eventlog.records import Admitted, Appended, Dropped, Record, Redact, Unlock
 from eventlog.show import show_text
-from eventlog.values import ZERO_HASH, ContentId, Epoch, LogId, Seq, StreamId
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """An event to append, with the image changes that are one commit with it (I2).
-
-    `id` is 16 bytes, for an append that may be sent more than once; without one, each append is an event of its own. In one append all
-    records have an id or none has.
-    """
-
-    event: events.Event
-    changes: tuple[Change, ...] = ()
-    id: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """Where a record came to stand."""
-
-    seq: Seq
-    id: bytes
-    hash: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """A content that the log does not hold, on record: `reason` is compacted or lost."""
-
-    content: ContentId
-    size: int
-    reason: str
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """Where an input stands, and whether this call put it there."""
-
-    appended: Appended
-    is_new: bool
-
-
-Unlock = Callable[[BusyError], bool]
-"""Asked when a lock was not to be had within its bound: True when whoever held it is gone, and the lock is to be tried for again (L4)."""
-
-Redact = Callable[[events.Event], events.Event]
-"""Takes out of an event what must not be written down. It is called before anything is encoded, hashed or locked."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """A record with everything computed that needs no lock."""
-
-    id: bytes
-    kind: str
-    version: int
-    payload: bytes
-    changes: tuple[Change, ...]
-    digest: bytes
-    is_repeatable: bool
-    output: ContentId | None
+from eventlog.transaction import T, Transactions, until_unlocked
+from eventlog.values import ZERO_HASH, Epoch, LogId, Seq, StreamId
 
 
 class _AlreadyAdmittedError(Exception):
@@ -117,10 +49,8 @@ class _AlreadyAdmittedError(Exception):
         self.given = given
 
 
-class Writer:
+class Writer(Transactions):
     """The one writing handle of a process. Never used after a fork; poisoned by an uncertain commit.
-
-    `on_pinned_wal` is told, between commits, that the WAL has grown over `wal.WARN_BYTES`, and who pins it; again at twice that size.
     """
 
     def __init__(
@@ -133,20 +63,9 @@ class Writer:
         clock: Clock = connection.CLOCK,
         busy_ms: int = connection.BUSY_MS,
     ) -> None:
-        self._handle = handle
-        self._clock = clock
-        self._busy_ms = busy_ms
-        self._unlock = unlock
+        super().__init__(handle, path, unlock, clock, busy_ms)
         self._redact = redact
         self._ids = ids
-        self._pid = os.getpid()
-        self._poisoned = False
-        self.path = path
-        self.name = show_text(path)
-        self.reader = Reader(handle, path)
-        self._held = look_at_files(path)
-        self._wal_watch = wal.Watch()
-        self.on_pinned_wal: Callable[[wal.Pinned], None] | None = None
 
     @classmethod
     def open(
@@ -164,7 +83,7 @@ class Writer:
 
         Raises LogMissingError, CorruptError, BusyError, MisuseError.
         """
-        handle = _until_unlocked(lambda: connection.open_writable(path, busy_ms, clock), unlock)
+        handle = until_unlocked(lambda: connection.open_writable(path, busy_ms, clock), unlock)
         try:
             return cls(handle, path, ids, redact, unlock, clock, busy_ms)
         except BaseException as error:
@@ -187,7 +106,7 @@ class Writer:
         Raises StaleEpochError when a newer epoch holds the floor, EpochTakenError when another identity holds this one (L1),
         HeadMovedError when the head is not `after`.
         """
-        prepared = self._prepare([Record(started)])
+        prepared = self._prepared([Record(started)])
         raised = self._transact(stream, prepared, (), "floor", lambda row: self._check_raise(row, epoch, after))[0]
         self._bring_over()
         return raised
@@ -210,7 +129,7 @@ class Writer:
         StaleEpochError below the floor (nothing written), CorruptError, ReplacedError, MovedError, BusyError, FullError,
         UncertainCommitError, and MisuseError for an id that stands for something else, or a request that was admitted before.
         """
-        prepared = self._prepare(records)
+        prepared = self._prepared(records)
         try:
             return self._transact(stream, prepared, tuple(blobs), purpose, lambda row: self._check_floor(row, epoch))
         except _AlreadyAdmittedError as found:
@@ -222,14 +141,14 @@ class Writer:
             if record.event.kind not in events.UNFENCED_KINDS:
                 raise MisuseError(f"{self.name}: {record.event.kind} is written by a session's driver only, under its epoch")
         try:
-            return self._transact(stream, self._prepare(records), (), purpose, lambda row: row.floor)
+            return self._transact(stream, self._prepared(records), (), purpose, lambda row: row.floor)
         except _AlreadyAdmittedError as found:
             raise self._admitted_before(stream, found) from found
 
     def admit(self, stream: StreamId, request_id: str, given: dict[str, Any], at_ms: int) -> Admitted:
         """Take an input in, once for each `request_id`: who sends it again is given where it stands. Raises as `append`, and MisuseError
         when that request id was taken in with another input (as it was redacted)."""
-        prepared = self._prepare([Record(events.InputAdmitted(at_ms, request_id, given))])
+        prepared = self._prepared([Record(events.InputAdmitted(at_ms, request_id, given))])
         try:
             return Admitted(self._transact(stream, prepared, (), "admit", lambda row: row.floor)[0], is_new=True)
         except _AlreadyAdmittedError as found:
@@ -250,7 +169,7 @@ class Writer:
         self, stream: StreamId, first: Record, purpose: str, parent: StreamId | None = None, forked_at: Seq | None = None
     ) -> Appended:
         """Begin a stream with its first event (session_opened or session_forked), in one commit. Raises MisuseError when it is there."""
-        prepared = self._prepare([first])
+        prepared = self._prepared([first])
         with self._writing(purpose, (prepared[0].id,)):
             return self._begin_stream(stream, prepared, parent, forked_at)
 
@@ -264,7 +183,7 @@ class Writer:
         `stored` raises, CorruptError for rows that the log refuses, and ContentGoneError when a content is neither here nor dropped:
         a compaction may have taken those that were sent ahead.
         """
-        prepared = self._prepare([first])
+        prepared = self._prepared([first])
         with self._writing("import", (prepared[0].id,)):
             self._insert_imported(row, stored)
             self._insert_dropped(dropped)
@@ -288,24 +207,6 @@ class Writer:
         rows = [(item.content, item.size, item.reason, item.at_ms) for item in dropped]
         self._many("INSERT INTO dropped (hash, size, reason, at_ms) VALUES (?, ?, ?, ?) ON CONFLICT (hash) DO NOTHING", rows)
 
-    @contextlib.contextmanager
-    def _writing(self, purpose: str, event_ids: tuple[bytes, ...]) -> Iterator[None]:
-        """One transaction: the write lock first, then the files compared (L5), then what is done in here, then the commit."""
-        self._guard()
-        steps.reach(f"{purpose}.commit.before")
-        self._begin()
-        try:
-            self._check_files()
-            yield
-        except apsw.Error as error:
-            failure = self._failed(error)
-            self._abandon(failure)
-            raise failure from error
-        except BaseException as error:
-            self._abandon(error)
-            raise
-        self._commit(purpose, event_ids)
-
     def move_away(self, stream: StreamId, digest: str, after: Seq, at_ms: int) -> Appended:
         """Append `session_moved` under the floor, while `after` is still the head; nothing is appended after it (L8).
 
@@ -316,7 +217,7 @@ class Writer:
             self._check_head(row, after)
             return row.floor
 
-        return self._transact(stream, self._prepare([Record(events.SessionMoved(at_ms, digest))]), (), "move", check)[0]
+        return self._transact(stream, self._prepared([Record(events.SessionMoved(at_ms, digest))]), (), "move", check)[0]
 
     def check_fence(self, stream: StreamId, epoch: Epoch) -> None:
         """Raise StaleEpochError once a newer epoch holds the floor; one short read, no lock."""
@@ -372,33 +273,11 @@ class Writer:
     def _restore_patience(self) -> None:
         connection.set_busy_wait(self._handle, self._busy_ms, self._clock)
 
-    def _prepare(self, records: Sequence[Record]) -> list[_Prepared]:
+    def _prepared(self, records: Sequence[Record]) -> list[Prepared]:
         self._guard()
-        given = [record.id for record in records if record.id is not None]
-        if given and (len(set(given)) != len(records) or any(len(one) != 16 for one in given)):
-            raise MisuseError(f"{self.name}: the records of one append have an id of 16 bytes each, all different, or none has one")
-        return [self._prepare_one(record) for record in records]
+        return prepare(records, self._ids, self._redact, self.name)
 
-    def _prepare_one(self, record: Record) -> _Prepared:
-        event = record.event if self._redact is None else self._redacted(record.event)
-        given = record.id is not None
-        event_id = record.id if record.id is not None else self._ids.new_id()
-        payload = encode_checked(event, record.changes, self.name)
-        digest = changes_digest(record.changes)
-        return _Prepared(event_id, event.kind, event.version, payload, record.changes, digest, given, output_content(event))
-
-    def _redacted(self, event: events.E) -> events.E:
-        """The event as it may be written. A call whose recorded input was redacted says so: it cannot be replayed from the log."""
-        if self._redact is None:
-            return event
-        redacted = self._redact(event)
-        if type(redacted) is not type(event):
-            raise InternalError(f"{self.name}: the redaction made {type(redacted).__name__} of {event.kind}")
-        if isinstance(redacted, events.AttemptStarted) and isinstance(event, events.AttemptStarted) and redacted.input != event.input:
-            return msgspec.structs.replace(redacted, redacted=True)
-        return redacted
-
-    def _begin_stream(self, stream: StreamId, prepared: list[_Prepared], parent: StreamId | None, forked_at: Seq | None) -> Appended:
+    def _begin_stream(self, stream: StreamId, prepared: list[Prepared], parent: StreamId | None, forked_at: Seq | None) -> Appended:
         """The row of a new stream and its first event, inside a transaction."""
         if self.reader.stream(stream) is not None:
             raise MisuseError(f"{self.name}: there is a session {show_text(stream)} already; choose another name")
@@ -430,7 +309,7 @@ class Writer:
             previous = one.hash
 
     def _transact(
-        self, stream: StreamId, prepared: list[_Prepared], blobs: tuple[codec.Blob, ...], purpose: str, check: Callable[[StreamRow], Epoch]
+        self, stream: StreamId, prepared: list[Prepared], blobs: tuple[codec.Blob, ...], purpose: str, check: Callable[[StreamRow], Epoch]
     ) -> list[Appended]:
         steps.reach(f"{purpose}.commit.before")
         self._begin()
@@ -497,7 +376,7 @@ class Writer:
             raise MovedError(f"{self.name}: session {stream} was moved away by `eventlog export --move`; drive it where it was imported")
         return row
 
-    def _find_recorded(self, stream: StreamId, prepared: list[_Prepared]) -> list[Appended]:
+    def _find_recorded(self, stream: StreamId, prepared: list[Prepared]) -> list[Appended]:
         """What stands in the log of an append that was sent before; empty when nothing of it does. All of it stands in a row, or nothing
         (L7)."""
         found = [self._find_same(stream, item) for item in prepared] if prepared and prepared[0].is_repeatable else []
@@ -509,7 +388,7 @@ class Writer:
             raise MisuseError(f"{self.name}: only a part of this append is in the log; send it again as it was first sent")
         return standing
 
-    def _find_same(self, stream: StreamId, item: _Prepared) -> Appended | None:
+    def _find_same(self, stream: StreamId, item: Prepared) -> Appended | None:
         """Where the event with this id stands, or None. Its hash says whether it is the same one: kind, payload and changes are in it."""
         rows = self.reader.rows("SELECT stream, seq, epoch, prev_hash, hash FROM event WHERE id = ?", (item.id,))
         if not rows:
@@ -524,7 +403,7 @@ class Writer:
             raise MisuseError(f"{self.name}: event id {item.id.hex()} stands for another event; an id belongs to one event for ever")
         return Appended(Seq(seq), item.id, digest)
 
-    def _check_admissions(self, stream: StreamId, prepared: list[_Prepared]) -> None:
+    def _check_admissions(self, stream: StreamId, prepared: list[Prepared]) -> None:
         requests = [self._decode_admitted(item).request_id for item in prepared if item.kind == events.InputAdmitted.kind]
         if len(set(requests)) != len(requests):
             raise MisuseError(f"{self.name}: session {stream}: one append admits one request twice; send it once")
@@ -550,7 +429,7 @@ class Writer:
             raise InternalError(f"{self.name}: an admitted input decodes to {before.kind}")
         raise _AlreadyAdmittedError(Appended(Seq(seq), event_id, digest), request_id, before.input)
 
-    def _decode_admitted(self, item: _Prepared) -> events.InputAdmitted:
+    def _decode_admitted(self, item: Prepared) -> events.InputAdmitted:
         """An admitted input as it will be read: redacted, and as JSON has it."""
         event = events.decode(item.kind, item.version, item.payload, self.name)
         if not isinstance(event, events.InputAdmitted):
@@ -570,7 +449,7 @@ class Writer:
             if not self.reader.has_blob(chunk):
                 raise self._gone(chunk)
 
-    def _check_contents(self, stream: StreamId, prepared: list[_Prepared], appended: list[Appended]) -> None:
+    def _check_contents(self, stream: StreamId, prepared: list[Prepared], appended: list[Appended]) -> None:
         """An event comes in only while the log holds every content it names. Whoever prepared it saw them there, or put them there, in
         an earlier transaction, and compaction may have given them up since: only under this lock the answer stays true."""
         for item, place in zip(prepared, appended, strict=True):
@@ -587,7 +466,7 @@ class Writer:
             "looked for); nothing was recorded; send it again with its contents"
         )
 
-    def _insert_events(self, row: StreamRow, epoch: Epoch, prepared: list[_Prepared]) -> list[Appended]:
+    def _insert_events(self, row: StreamRow, epoch: Epoch, prepared: list[Prepared]) -> list[Appended]:
         seq, previous, floor, appended = row.head_seq, row.head_hash, row.floor, []
         domain = codec.event_domain(self.log_id, row.id)
         for item in prepared:
@@ -604,104 +483,6 @@ class Writer:
             previous, floor = digest, epoch
         return appended
 
-    def _guard(self) -> None:
-        if os.getpid() != self._pid:
-            raise InternalError(f"{self.name}: this handle belongs to process {self._pid}; a forked process must not use it (case 21)")
-        if self._poisoned:
-            raise UncertainCommitError(
-                f"{self.name}: an earlier commit's end is unknown; open the log again and look the event up by its id"
-            )
-
-    def _check_files(self) -> None:
-        """L5: inside the transaction, the files held (database, WAL, index) are the files at the path. SQLite itself compares the
-        database it has open; the side files are compared with what stood there when this handle was made."""
-        if look_at_files(self.path) != self._held or connection.has_moved(self._handle):
-            raise ReplacedError(
-                f"{self.name}: the files at this path are no longer those this driver opened; stop whatever replaced them and drive again"
-            )
-
-    def _begin(self) -> None:
-        """Take the write lock; past the bound whoever holds it is judged (L4)."""
-        _until_unlocked(lambda: self._run("BEGIN IMMEDIATE"), self._unlock)
-
-    def _run(self, sql: str, bindings: tuple[object, ...] = ()) -> None:
-        try:
-            self._handle.execute(sql, bindings).fetchall()
-        except apsw.Error as error:
-            raise self._failed(error) from error
-
-    def _many(self, sql: str, rows: Sequence[tuple[object, ...]]) -> None:
-        if not rows:
-            return
-        try:
-            self._handle.executemany(sql, rows).fetchall()
-        except apsw.Error as error:
-            raise self._failed(error) from error
-
-    def _failed(self, error: apsw.Error) -> Exception:
-        """The typed error; after a failure of the device nothing more is written through this handle, BEGIN included (L7)."""
-        failure = connection.translate(error, self.path)
-        if isinstance(failure, UncertainCommitError):
-            self._poisoned = True
-        return failure
-
-    def _abandon(self, error: BaseException) -> None:
-        """End the transaction that `error` stopped. After a failure of the device nothing more is written through this handle."""
-        if isinstance(error, UncertainCommitError):
-            self._poisoned = True
-        self._rollback()
-
-    def _rollback(self) -> None:
-        if os.getpid() != self._pid:
-            return  # a forked child that unwinds: the transaction is its parent's (case 21)
-        if self._handle.get_autocommit():
-            return  # case 17: SQLite has rolled back by itself
-        try:
-            self._handle.execute("ROLLBACK").fetchall()
-        except apsw.Error:
-            # The error that led here is on its way to the caller and says more; the handle is stuck and must not write again.
-            self._poisoned = True
-
-    def _commit(self, purpose: str, event_ids: tuple[bytes, ...]) -> None:
-        steps.reach(f"{purpose}.commit.locked")
-        try:
-            self._handle.execute("COMMIT").fetchall()
-        except apsw.FullError as error:
-            self._rollback()
-            if not self._stands(event_ids):
-                raise connection.translate(error, self.path) from error
-        except apsw.Error as error:
-            # The commit may or may not stand (case 17: SQLite may have rolled back already). Only the file knows.
-            self._poisoned = True
-            names = " ".join(event_id.hex() for event_id in event_ids)
-            raise UncertainCommitError(
-                f"{self.name}: COMMIT failed ({error}); open the log again: it stands if the events are there ({names or 'blobs only'})",
-                event_ids,
-            ) from error
-        steps.reach(f"{purpose}.commit.after")
-        if self.on_pinned_wal is not None:
-            with contextlib.suppress(Exception):  # the commit stands, whatever becomes of telling that the WAL is large
-                self._wal_watch.look(self.path, self.on_pinned_wal)
-
-    def _stands(self, event_ids: tuple[bytes, ...]) -> bool:
-        """Whether a commit that met a full disk stands all the same: the room may have ended in a checkpoint behind it."""
-        try:
-            return bool(event_ids) and self.reader.find(event_ids[0]) is not None
-        except UncertainCommitError as error:
-            self._poisoned = True
-            raise UncertainCommitError(str(error), event_ids) from error
-
-
-def _until_unlocked(act: Callable[[], T], unlock: Unlock | None) -> T:
-    while True:
-        try:
-            return act()
-        except BusyError as error:
-            if unlock is None or not unlock(error):
-                raise
-
-
-MOST_NESTED = 100
 _INSERT_EVENT = "INSERT INTO event (stream, seq, id, epoch, kind, version, payload, prev_hash, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _INSERT_CHANGE = f"INSERT INTO image_change (stream, seq, idx, {COLUMNS}) VALUES ({', '.join('?' * 16)})"
 
@@ -723,46 +504,6 @@ _MISSING_OUTPUT = (
     " WHERE output IS NOT NULL AND NOT EXISTS (SELECT 1 FROM blob WHERE hash = output)"
     " AND NOT EXISTS (SELECT 1 FROM dropped WHERE hash = output) LIMIT 1"
 )
-
-
-def encode_checked(event: events.Event, changes: Iterable[Change], name: str) -> bytes:
-    """The payload of an event that can be read again, whose changes are ones that an image can have.
-
-    Raises MisuseError for a field of another type and for an impossible path or entry: an append-only log would keep what no reader takes.
-    """
-    try:
-        payload = events.encode(event)
-        check_nesting(payload)
-        events.DECODERS[event.kind.encode(), event.version](payload)
-        for change in changes:
-            check_path(change.path)
-            if change.entry is not None:
-                check_entry(change.path, change.entry)
-    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError, CorruptError) as error:
-        raise MisuseError(f"{name}: {event.kind} cannot be written: {error}") from error
-    return payload
-
-
-def check_nesting(payload: bytes) -> None:
-    """Raise ValueError for JSON nested deeper than MOST_NESTED: whoever reads it recurses, and must not have to fear for its stack."""
-    if payload.count(b"{") + payload.count(b"[") <= MOST_NESTED:
-        return
-    level = [msgspec.json.decode(payload)]
-    for _ in range(MOST_NESTED):
-        level = [item for one in level for item in (one.values() if isinstance(one, dict) else one if isinstance(one, list) else ())]
-        if not level:
-            return
-    raise ValueError(f"it is nested deeper than {MOST_NESTED} levels")
-
-
-def output_content(event: events.Event) -> ContentId | None:
-    """The content of the output that an event names, or None."""
-    if not isinstance(event, events.CallSettled) or event.output is None:
-        return None
-    try:
-        return ContentId(bytes.fromhex(event.output.blob))
-    except ValueError:
-        return None  # it names nothing that could be missing; `verify` says that it names nothing
 
 
 def _as_json(given: dict[str, Any]) -> str:

@@ -15,8 +15,8 @@ from eventlog import events
 from eventlog.blobs import encode_content
 from eventlog.codec import Blob, content_id
 from eventlog.errors import InternalError
+from eventlog.records import Appended, Record
 from eventlog.show import show_text
-from eventlog.writer import Appended, Record
 from recovery.capture import Capture, capture_after_call, capture_outside, commit_look, list_untracked
 from recovery.context import Context
 from recovery.files import ready_side

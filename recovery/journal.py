@@ -7,10 +7,11 @@ from eventlog.connection import WAL_BYTES
 from eventlog.errors import HeadMovedError, MisuseError, NeedsPersonError
 from eventlog.ports import Clock
 from eventlog.reader import Reader, StoredEvent
+from eventlog.records import Appended, Record
 from eventlog.show import show_text
 from eventlog.values import Epoch, Seq, StreamId
 from eventlog.wal import wal_bytes
-from eventlog.writer import Appended, Record, Writer
+from eventlog.writer import Writer
 from recovery.state import SessionState, fold_event, fold_stream
 
 Known = tuple[SessionState, list[str]]

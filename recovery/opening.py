@@ -15,9 +15,9 @@ from eventlog.image import diff, root_hash
 from eventlog.ports import Clock, Ids
 from eventlog.preflight import check_writable_place
 from eventlog.reader import Reader
+from eventlog.records import Record
 from eventlog.show import encode_bytes, show_text
 from eventlog.values import StreamId
-from eventlog.writer import Record
 from recovery.capture import list_untracked, look
 from recovery.journal import Known, only_stream, read_state
 from recovery.script import Session, call_to_json

@@ -9,8 +9,8 @@ from typing import assert_never
 
 from eventlog import events, steps
 from eventlog.errors import InternalError, NeedsPersonError, ScanError
+from eventlog.records import Record
 from eventlog.show import show_text
-from eventlog.writer import Record
 from recovery import calls
 from recovery.capture import capture_outside, commit_look, count_scan_failure, describe_outside_deletion
 from recovery.context import Context

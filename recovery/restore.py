@@ -11,9 +11,9 @@ import os
 from eventlog import durable, events
 from eventlog.errors import RestoreIncompleteError
 from eventlog.image import Image, diff, root_hash
+from eventlog.records import Record
 from eventlog.show import encode_bytes
 from eventlog.values import ContentId, Seq
-from eventlog.writer import Record
 from recovery.capture import look
 from recovery.context import Context
 from recovery.labels import Label

@@ -7,9 +7,9 @@ from eventlog.codec import Blob, content_id, encode_blob
 from eventlog.image import Change, Entry, diff, root_hash
 from eventlog.ports import Ids, RandomIds
 from eventlog.reader import StoredEvent
+from eventlog.records import Appended, Record
 from eventlog.store import ReadingHandle, Store, WritingHandle
 from eventlog.values import Epoch, Seq, StreamId
-from eventlog.writer import Appended, Record
 
 STREAM = StreamId("nightly")
 OTHER = StreamId("caf\u00e9 \u202e")

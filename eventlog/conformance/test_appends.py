@@ -26,9 +26,9 @@ from eventlog.conformance.samples import (
 from eventlog.errors import ContentGoneError, EpochTakenError, HeadMovedError, InternalError, MisuseError, MovedError, StaleEpochError
 from eventlog.image import Entry, diff, put_change
 from eventlog.ports import RandomIds
+from eventlog.records import Record
 from eventlog.store import Store
 from eventlog.values import Epoch, Seq
-from eventlog.writer import Record
 
 
 def test_appends_stand_in_order_without_a_gap_and_where_their_answers_say(store: Store) -> None:

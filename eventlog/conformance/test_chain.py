@@ -25,9 +25,9 @@ from eventlog.conformance.samples import (
 from eventlog.image import diff
 from eventlog.ports import CountingIds
 from eventlog.reader import StoredEvent
+from eventlog.records import Record
 from eventlog.store import Store
 from eventlog.values import Epoch
-from eventlog.writer import Record
 
 
 def write_history(store: Store) -> dict[str, list[StoredEvent]]:

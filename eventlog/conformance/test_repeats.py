@@ -6,9 +6,9 @@ from eventlog import events
 from eventlog.conformance.samples import OTHER, STREAM, add, attempt, begin, drive, head, note, opened, read, started
 from eventlog.errors import MisuseError, StaleEpochError
 from eventlog.ports import RandomIds
+from eventlog.records import Record
 from eventlog.store import Store
 from eventlog.values import Epoch
-from eventlog.writer import Record
 
 IDS = [bytes([number]) * 16 for number in range(1, 5)]
 

@@ -12,8 +12,8 @@ from eventlog.conformance.processes import limit_life
 from eventlog.conformance.samples import STREAM, note
 from eventlog.errors import BusyError
 from eventlog.ports import RandomIds
+from eventlog.records import Appended
 from eventlog.store import WritingHandle
-from eventlog.writer import Appended
 
 
 def main(name: str, directory: str, who: str, count: int) -> None:

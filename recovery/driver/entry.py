@@ -20,9 +20,10 @@ from eventlog.ports import Clock, Host, Ids
 from eventlog.preflight import check_writable_place
 from eventlog.process_identity import identify_self
 from eventlog.reader import Reader
+from eventlog.records import Record
 from eventlog.show import show_text
 from eventlog.values import Epoch, StreamId
-from eventlog.writer import Record, Writer
+from eventlog.writer import Writer
 from recovery import calls
 from recovery.agent import AskPerson, RunNext, ScriptDone, choose_next
 from recovery.capture import Capture, capture_outside, commit_look

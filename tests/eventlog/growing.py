@@ -7,8 +7,9 @@ from eventlog import codec, events
 from eventlog.blobs import encode_content
 from eventlog.image import Entry, diff, root_hash
 from eventlog.reader import Reader
+from eventlog.records import Record
 from eventlog.values import ContentId, Epoch, Seq, StreamId
-from eventlog.writer import Record, Writer
+from eventlog.writer import Writer
 from tests.eventlog import support
 
 EMPTY: dict[bytes, Entry] = {b"": Entry("d", 0o755, mtime_ns=1)}

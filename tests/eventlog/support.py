@@ -15,8 +15,9 @@ from eventlog.creation import create_log
 from eventlog.image import Change, Entry, diff, root_hash
 from eventlog.ports import CountingIds
 from eventlog.reader import Reader
+from eventlog.records import Appended, Record
 from eventlog.values import CHUNK_BYTES, Epoch, Seq, StreamId
-from eventlog.writer import Appended, Record, Writer
+from eventlog.writer import Writer
 
 ROOT = Path(__file__).resolve().parents[2]
 STREAM = StreamId("nightly")

@@ -19,8 +19,8 @@ from eventlog.errors import CompactedError, CorruptError, MisuseError
 from eventlog.image import Entry, diff, root_hash
 from eventlog.ports import CountingIds
 from eventlog.reader import Origin, Reader
+from eventlog.records import Record
 from eventlog.values import CHUNK_BYTES, ContentId, Epoch, LogId, Seq, StreamId
-from eventlog.writer import Record
 from tests.eventlog import bundles, support
 from tests.eventlog.support import STREAM
 

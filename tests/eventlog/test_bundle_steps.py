@@ -18,8 +18,8 @@ from eventlog.errors import CorruptError, HeadMovedError, MisuseError, MovedErro
 from eventlog.image import root_hash
 from eventlog.ports import CountingIds, FakeClock
 from eventlog.reader import Reader
+from eventlog.records import Record
 from eventlog.values import Epoch, Seq, StreamId
-from eventlog.writer import Record
 from tests.eventlog import bundles, support
 from tests.eventlog.support import STREAM
 

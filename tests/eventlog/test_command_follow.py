@@ -16,9 +16,9 @@ from eventlog.command_tail import Lag, describe_lag, lag_as_json
 from eventlog.follow import Followed
 from eventlog.image import root_hash
 from eventlog.reader import Reader, StoredEvent
+from eventlog.records import Record
 from eventlog.values import Epoch, Seq, StreamId
 from eventlog.verify import verify
-from eventlog.writer import Record
 from tests.eventlog import support
 from tests.eventlog.support import ROOT, STREAM
 from tests.eventlog.test_command import assert_one_sentence, lines, run

@@ -12,9 +12,10 @@ from eventlog.creation import create_log
 from eventlog.image import Entry, diff, root_hash
 from eventlog.ports import RandomIds
 from eventlog.reader import Reader
+from eventlog.records import Record
 from eventlog.values import CHUNK_BYTES, Epoch
 from eventlog.verify import verify
-from eventlog.writer import Record, Writer
+from eventlog.writer import Writer
 from tests.eventlog import support
 from tests.eventlog.support import STREAM
 

@@ -23,9 +23,10 @@ from eventlog.errors import BusyError, CrashworthyError, FullError, MisuseError,
 from eventlog.image import diff
 from eventlog.ports import CountingIds
 from eventlog.reader import Reader
+from eventlog.records import Appended, Record
 from eventlog.values import Epoch
 from eventlog.verify import verify
-from eventlog.writer import Appended, Record, Writer
+from eventlog.writer import Writer
 from tests.eventlog import support
 from tests.eventlog.faulty_vfs import KINDS, Fault, FaultyDevice, faulty_device
 from tests.eventlog.support import STREAM

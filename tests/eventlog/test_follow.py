@@ -16,8 +16,9 @@ from eventlog.errors import CorruptError, InternalError, LogMissingError, Misuse
 from eventlog.follow import END_KINDS, POLL_SECS, Followed, Follower
 from eventlog.image import root_hash
 from eventlog.ports import FakeClock, RandomIds, SystemClock
+from eventlog.records import Record
 from eventlog.values import Epoch, Seq, StreamId
-from eventlog.writer import Record, Writer
+from eventlog.writer import Writer
 from tests.eventlog import support
 from tests.eventlog.support import STREAM, add
 from tests.eventlog.test_busy import quick_directory

@@ -12,9 +12,10 @@ from eventlog.fork import fork_record, newest_forkable
 from eventlog.image import Entry, diff, fold_changes, root_hash
 from eventlog.ports import CountingIds
 from eventlog.reader import Reader, StoredEvent
+from eventlog.records import Record
 from eventlog.values import Epoch, LogId, Seq, StreamId
 from eventlog.verify import verify
-from eventlog.writer import Record, Writer
+from eventlog.writer import Writer
 from tests.eventlog import support
 from tests.eventlog.support import IMAGE, LATER, STREAM
 

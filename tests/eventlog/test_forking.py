@@ -18,9 +18,9 @@ from eventlog.history import parse_point, read_image
 from eventlog.image import Entry, diff, root_hash
 from eventlog.ports import CountingIds, FakeClock
 from eventlog.reader import Reader
+from eventlog.records import Record
 from eventlog.values import Epoch, Seq, StreamId
 from eventlog.verify import verify
-from eventlog.writer import Record
 from tests.eventlog import support
 from tests.eventlog.support import IMAGE, LATER, STREAM, kill_at, record_steps
 from tests.eventlog.tree_logs import file_of, import_stream, root_of

@@ -13,9 +13,10 @@ from eventlog import codec, steps
 from eventlog.errors import InternalError
 from eventlog.ports import FakeClock
 from eventlog.reader import Origin, Reader, StreamRow
+from eventlog.records import Dropped
 from eventlog.values import Epoch, LogId, Seq, StreamId
 from eventlog.verify import verify
-from eventlog.writer import Dropped, Writer
+from eventlog.writer import Writer
 from tests.eventlog import support
 from tests.eventlog.support import STREAM, add
 from tests.helpers import wait_until

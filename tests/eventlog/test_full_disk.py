@@ -14,9 +14,10 @@ from eventlog.creation import create_log
 from eventlog.errors import FullError, StaleEpochError, UncertainCommitError
 from eventlog.ports import RandomIds
 from eventlog.reader import Reader
+from eventlog.records import Record
 from eventlog.values import Epoch
 from eventlog.verify import verify
-from eventlog.writer import Record, Writer
+from eventlog.writer import Writer
 from tests.eventlog import support
 from tests.eventlog.support import STREAM
 from tests.recovery.workspace.support import run_with_own_mounts

@@ -14,10 +14,10 @@ from eventlog.errors import CorruptError, MisuseError
 from eventlog.history import AtCall, AtHead, AtSeq, Point, find_point, parse_point, read_image, read_upto
 from eventlog.image import Entry, diff, fold_changes
 from eventlog.reader import Reader, StoredEvent
+from eventlog.records import Record
 from eventlog.streams import choose_stream
 from eventlog.text_diff import TEXT_BYTES, TEXT_LINES, NotText, diff_text, read_text
 from eventlog.values import CallNumber, Epoch, Seq, StreamId
-from eventlog.writer import Record
 from tests.eventlog import support
 from tests.eventlog.support import IMAGE, LATER, STREAM
 from tests.eventlog.tree_logs import file_of

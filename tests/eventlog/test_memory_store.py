@@ -9,9 +9,9 @@ from eventlog.codec import encode_blob
 from eventlog.conformance.samples import OTHER, STREAM, add, begin, drive, head, note, opened, read, read_texts, started
 from eventlog.errors import BusyError
 from eventlog.ports import RandomIds
+from eventlog.records import Record
 from eventlog.store import Store
 from eventlog.values import Epoch
-from eventlog.writer import Record
 from tests.eventlog.support import Calling, Recorder
 
 

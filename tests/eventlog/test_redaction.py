@@ -14,10 +14,11 @@ from eventlog.creation import create_log
 from eventlog.errors import InternalError
 from eventlog.ports import CountingIds, RandomIds
 from eventlog.reader import Reader
+from eventlog.records import Record, Redact
 from eventlog.redaction import TEXT_FIELDS, mask
 from eventlog.values import Epoch
 from eventlog.verify import verify
-from eventlog.writer import Record, Redact, Writer
+from eventlog.writer import Writer
 from tests.eventlog import support
 from tests.eventlog.support import STREAM
 

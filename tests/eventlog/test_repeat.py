@@ -14,9 +14,10 @@ from eventlog.errors import MisuseError, MovedError, StaleEpochError, UncertainC
 from eventlog.image import Entry, put_change
 from eventlog.ports import RandomIds
 from eventlog.reader import Reader
+from eventlog.records import Appended, Record, Redact
 from eventlog.values import Epoch, StreamId
 from eventlog.verify import verify
-from eventlog.writer import Appended, Record, Redact, Writer
+from eventlog.writer import Writer
 from tests.eventlog import support
 from tests.eventlog.support import STREAM
 from tests.eventlog.test_writer import WatchingVFS, hooked

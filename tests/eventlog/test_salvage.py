@@ -13,11 +13,11 @@ from eventlog.errors import CorruptError, LogMissingError, MisuseError
 from eventlog.image import Entry, diff
 from eventlog.ports import CountingIds, FakeClock
 from eventlog.reader import Reader
+from eventlog.records import Record
 from eventlog.salvage import Salvaged, salvage
 from eventlog.salvage_reading import open_sources
 from eventlog.values import ContentId, Epoch, LogId, Seq, StreamId
 from eventlog.verify import verify
-from eventlog.writer import Record
 from tests.eventlog import support
 from tests.eventlog.support import STREAM, tamper
 from tests.eventlog.test_damage import run

@@ -19,9 +19,9 @@ from eventlog.errors import CrashworthyError
 from eventlog.image import Entry, diff, put_change, root_hash
 from eventlog.ports import CountingIds
 from eventlog.reader import Reader
+from eventlog.records import Record
 from eventlog.values import ContentId, Epoch
 from eventlog.verify import Verified, claimed_root, verify
-from eventlog.writer import Record
 from tests.eventlog import support
 from tests.eventlog.support import STREAM, tamper
 from tests.eventlog.test_events import EXAMPLES

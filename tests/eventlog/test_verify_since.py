@@ -15,11 +15,11 @@ from eventlog.anchor import load_anchor
 from eventlog.errors import MisuseError
 from eventlog.image import diff, root_hash
 from eventlog.reader import Reader
+from eventlog.records import Record
 from eventlog.rowset import RowSet
 from eventlog.values import CHUNK_BYTES, Seq, StreamId
 from eventlog.verify import Verified, verify
 from eventlog.verify_memory import load_mark, save_mark
-from eventlog.writer import Record
 from tests.eventlog import support
 from tests.eventlog.support import STREAM, tamper
 from tests.eventlog.test_damage import run

@@ -29,9 +29,10 @@ from eventlog.holder import describe
 from eventlog.image import Entry, diff, put_change
 from eventlog.ports import CountingIds, RandomIds
 from eventlog.reader import Reader
+from eventlog.records import Record
 from eventlog.values import ContentId, Epoch, StreamId
 from eventlog.verify import verify
-from eventlog.writer import Record, Writer
+from eventlog.writer import Writer
 from tests.eventlog import support
 from tests.eventlog.support import STREAM, add
 

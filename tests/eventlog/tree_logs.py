@@ -13,8 +13,8 @@ from eventlog.creation import create_log
 from eventlog.image import Entry, diff, root_hash
 from eventlog.ports import CountingIds
 from eventlog.reader import Reader
+from eventlog.records import Record
 from eventlog.values import Seq
-from eventlog.writer import Record
 from recovery.workspace.content import read_verified
 from recovery.workspace.scan import scan
 from tests.eventlog import support

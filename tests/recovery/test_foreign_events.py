@@ -8,9 +8,10 @@ import pytest
 from eventlog import events
 from eventlog.ports import CountingIds, RandomIds
 from eventlog.reader import Reader
+from eventlog.records import Record
 from eventlog.values import Epoch
 from eventlog.verify import verify
-from eventlog.writer import Record, Writer
+from eventlog.writer import Writer
 from recovery.journal import Journal, only_stream, read_state
 from recovery.takeover import is_abreast
 from tests.helpers import wait_until

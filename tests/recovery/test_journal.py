@@ -8,8 +8,9 @@ from eventlog import events
 from eventlog.errors import NeedsPersonError
 from eventlog.ports import RandomIds
 from eventlog.reader import Reader
+from eventlog.records import Record
 from eventlog.values import Epoch, StreamId
-from eventlog.writer import Record, Writer
+from eventlog.writer import Writer
 from recovery.journal import Journal, Known, only_stream, read_state
 from recovery.state import fold_stream
 from tests.recovery.sessions import Sandbox, bash

@@ -1,0 +1,98 @@
+"""What is computed of a record before any lock is taken: redaction, encoding, digests. Pure but for new ids."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from eventlog import events
+from eventlog.errors import CorruptError, InternalError, MisuseError
+from eventlog.image import Change, changes_digest, check_entry, check_path
+from eventlog.ports import Ids
+from eventlog.records import Record, Redact
+from eventlog.values import ContentId
+
+MOST_NESTED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A record with everything computed that needs no lock."""
+
+    id: bytes
+    kind: str
+    version: int
+    payload: bytes
+    changes: tuple[Change, ...]
+    digest: bytes
+    is_repeatable: bool
+    output: ContentId | None
+
+
+def prepare(records: Sequence[Record], ids: Ids, redact: Redact | None, name: str) -> list[Prepared]:
+    """Records, redacted, encoded and hashed. Raises MisuseError for ids that do not fit together, and for what could not be read again."""
+    given = [record.id for record in records if record.id is not None]
+    if given and (len(set(given)) != len(records) or any(len(one) != 16 for one in given)):
+        raise MisuseError(f"{name}: the records of one append have an id of 16 bytes each, all different, or none has one")
+    return [_prepare_one(record, ids, redact, name) for record in records]
+
+
+def _prepare_one(record: Record, ids: Ids, redact: Redact | None, name: str) -> Prepared:
+    event = redact_event(record.event, redact, name)
+    given = record.id is not None
+    event_id = record.id if record.id is not None else ids.new_id()
+    payload = encode_checked(event, record.changes, name)
+    digest = changes_digest(record.changes)
+    return Prepared(event_id, event.kind, event.version, payload, record.changes, digest, given, output_content(event))
+
+
+def redact_event(event: events.E, redact: Redact | None, name: str) -> events.E:
+    """The event as it may be written. A call whose recorded input was redacted says so: it cannot be replayed from the log."""
+    if redact is None:
+        return event
+    redacted = redact(event)
+    if type(redacted) is not type(event):
+        raise InternalError(f"{name}: the redaction made {type(redacted).__name__} of {event.kind}")
+    if isinstance(redacted, events.AttemptStarted) and isinstance(event, events.AttemptStarted) and redacted.input != event.input:
+        return msgspec.structs.replace(redacted, redacted=True)
+    return redacted
+
+
+def encode_checked(event: events.Event, changes: Iterable[Change], name: str) -> bytes:
+    """The payload of an event that can be read again, whose changes are ones that an image can have.
+
+    Raises MisuseError for a field of another type and for an impossible path or entry: an append-only log would keep what no reader takes.
+    """
+    try:
+        payload = events.encode(event)
+        check_nesting(payload)
+        events.DECODERS[event.kind.encode(), event.version](payload)
+        for change in changes:
+            check_path(change.path)
+            if change.entry is not None:
+                check_entry(change.path, change.entry)
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError, CorruptError) as error:
+        raise MisuseError(f"{name}: {event.kind} cannot be written: {error}") from error
+    return payload
+
+
+def check_nesting(payload: bytes) -> None:
+    """Raise ValueError for JSON nested deeper than MOST_NESTED: whoever reads it recurses, and must not have to fear for its stack."""
+    if payload.count(b"{") + payload.count(b"[") <= MOST_NESTED:
+        return
+    level = [msgspec.json.decode(payload)]
+    for _ in range(MOST_NESTED):
+        level = [item for one in level for item in (one.values() if isinstance(one, dict) else one if isinstance(one, list) else ())]
+        if not level:
+            return
+    raise ValueError(f"it is nested deeper than {MOST_NESTED} levels")
+
+
+def output_content(event: events.Event) -> ContentId | None:
+    """The content of the output that an event names, or None."""
+    if not isinstance(event, events.CallSettled) or event.output is None:
+        return None
+    try:
+        return ContentId(bytes.fromhex(event.output.blob))
+    except ValueError:
+        return None  # it names nothing that could be missing; `verify` says that it names nothing

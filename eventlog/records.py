@@ -1,0 +1,56 @@
+"""What goes into a log and what is answered: records, places, and the two hooks of a writer. Values only."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from eventlog import events
+from eventlog.errors import BusyError
+from eventlog.image import Change
+from eventlog.values import ContentId, Seq
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An event to append, with the image changes that are one commit with it (I2).
+
+    `id` is 16 bytes, for an append that may be sent more than once; without one, each append is an event of its own. In one append all
+    records have an id or none has.
+    """
+
+    event: events.Event
+    changes: tuple[Change, ...] = ()
+    id: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a record came to stand."""
+
+    seq: Seq
+    id: bytes
+    hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A content that the log does not hold, on record: `reason` is compacted or lost."""
+
+    content: ContentId
+    size: int
+    reason: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Where an input stands, and whether this call put it there."""
+
+    appended: Appended
+    is_new: bool
+
+
+Unlock = Callable[[BusyError], bool]
+"""Asked when a lock was not to be had within its bound: True when whoever held it is gone, and the lock is to be tried for again (L4)."""
+
+Redact = Callable[[events.Event], events.Event]
+"""Takes out of an event what must not be written down. It is called before anything is encoded, hashed or locked."""

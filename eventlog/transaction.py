@@ -1,0 +1,157 @@
+"""One writing transaction at a time over a connection: the lock, the files compared, the end, and what an unknown end means.
+
+A transaction takes the write lock first; then the files held are compared with those at the path (L5); a failure of the device, at
+BEGIN too, poisons the handle (L7): nothing more is written through it, and above all no sync is tried again.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import apsw
+
+from eventlog import connection, steps, wal
+from eventlog.errors import BusyError, InternalError, ReplacedError, UncertainCommitError
+from eventlog.held_files import look_at_files
+from eventlog.ports import Clock
+from eventlog.reader import Reader
+from eventlog.records import Unlock
+from eventlog.show import show_text
+
+T = TypeVar("T")
+
+
+class Transactions:
+    """The transactions of one handle. Never used after a fork (case 21).
+
+    `on_pinned_wal` is told, between commits, that the WAL has grown over `wal.WARN_BYTES`, and who pins it; again at twice that size.
+    """
+
+    def __init__(self, handle: apsw.Connection, path: str, unlock: Unlock | None, clock: Clock, busy_ms: int) -> None:
+        self._handle = handle
+        self._unlock = unlock
+        self._clock = clock
+        self._busy_ms = busy_ms
+        self._pid = os.getpid()
+        self._poisoned = False
+        self.path = path
+        self.name = show_text(path)
+        self.reader = Reader(handle, path)
+        self._held = look_at_files(path)
+        self._wal_watch = wal.Watch()
+        self.on_pinned_wal: Callable[[wal.Pinned], None] | None = None
+
+    def _guard(self) -> None:
+        if os.getpid() != self._pid:
+            raise InternalError(f"{self.name}: this handle belongs to process {self._pid}; a forked process must not use it (case 21)")
+        if self._poisoned:
+            raise UncertainCommitError(
+                f"{self.name}: an earlier commit's end is unknown; open the log again and look the event up by its id"
+            )
+
+    def _check_files(self) -> None:
+        """L5: inside the transaction, the files held (database, WAL, index) are the files at the path. SQLite itself compares the
+        database it has open; the side files are compared with what stood there when this handle was made."""
+        if look_at_files(self.path) != self._held or connection.has_moved(self._handle):
+            raise ReplacedError(
+                f"{self.name}: the files at this path are no longer those this driver opened; stop whatever replaced them and drive again"
+            )
+
+    def _begin(self) -> None:
+        """Take the write lock; past the bound whoever holds it is judged (L4)."""
+        until_unlocked(lambda: self._run("BEGIN IMMEDIATE"), self._unlock)
+
+    def _run(self, sql: str, bindings: tuple[object, ...] = ()) -> None:
+        try:
+            self._handle.execute(sql, bindings).fetchall()
+        except apsw.Error as error:
+            raise self._failed(error) from error
+
+    def _many(self, sql: str, rows: Sequence[tuple[object, ...]]) -> None:
+        if not rows:
+            return
+        try:
+            self._handle.executemany(sql, rows).fetchall()
+        except apsw.Error as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: apsw.Error) -> Exception:
+        """The typed error; after a failure of the device nothing more is written through this handle, BEGIN included (L7)."""
+        failure = connection.translate(error, self.path)
+        if isinstance(failure, UncertainCommitError):
+            self._poisoned = True
+        return failure
+
+    def _abandon(self, error: BaseException) -> None:
+        """End the transaction that `error` stopped. After a failure of the device nothing more is written through this handle."""
+        if isinstance(error, UncertainCommitError):
+            self._poisoned = True
+        self._rollback()
+
+    def _rollback(self) -> None:
+        if os.getpid() != self._pid:
+            return  # a forked child that unwinds: the transaction is its parent's (case 21)
+        if self._handle.get_autocommit():
+            return  # case 17: SQLite has rolled back by itself
+        try:
+            self._handle.execute("ROLLBACK").fetchall()
+        except apsw.Error:
+            # The error that led here is on its way to the caller and says more; the handle is stuck and must not write again.
+            self._poisoned = True
+
+    def _commit(self, purpose: str, event_ids: tuple[bytes, ...]) -> None:
+        steps.reach(f"{purpose}.commit.locked")
+        try:
+            self._handle.execute("COMMIT").fetchall()
+        except apsw.FullError as error:
+            self._rollback()
+            if not self._stands(event_ids):
+                raise connection.translate(error, self.path) from error
+        except apsw.Error as error:
+            # The commit may or may not stand (case 17: SQLite may have rolled back already). Only the file knows.
+            self._poisoned = True
+            names = " ".join(event_id.hex() for event_id in event_ids)
+            raise UncertainCommitError(
+                f"{self.name}: COMMIT failed ({error}); open the log again: it stands if the events are there ({names or 'blobs only'})",
+                event_ids,
+            ) from error
+        steps.reach(f"{purpose}.commit.after")
+        if self.on_pinned_wal is not None:
+            with contextlib.suppress(Exception):  # the commit stands, whatever becomes of telling that the WAL is large
+                self._wal_watch.look(self.path, self.on_pinned_wal)
+
+    def _stands(self, event_ids: tuple[bytes, ...]) -> bool:
+        """Whether a commit that met a full disk stands all the same: the room may have ended in a checkpoint behind it."""
+        try:
+            return bool(event_ids) and self.reader.find(event_ids[0]) is not None
+        except UncertainCommitError as error:
+            self._poisoned = True
+            raise UncertainCommitError(str(error), event_ids) from error
+
+    @contextlib.contextmanager
+    def _writing(self, purpose: str, event_ids: tuple[bytes, ...]) -> Iterator[None]:
+        """One transaction: the write lock first, then the files compared (L5), then what is done in here, then the commit."""
+        self._guard()
+        steps.reach(f"{purpose}.commit.before")
+        self._begin()
+        try:
+            self._check_files()
+            yield
+        except apsw.Error as error:
+            failure = self._failed(error)
+            self._abandon(failure)
+            raise failure from error
+        except BaseException as error:
+            self._abandon(error)
+            raise
+        self._commit(purpose, event_ids)
+
+
+def until_unlocked(act: Callable[[], T], unlock: Unlock | None) -> T:
+    while True:
+        try:
+            return act()
+        except BusyError as error:
+            if unlock is None or not unlock(error):
+                raise
