@@ -25,7 +25,8 @@ def run(
             stream.reconfigure(errors="backslashreplace")  # a screen that lacks a letter is no reason to fail (case 3)
     try:
         result = command.main(args=arguments, prog_name=name, standalone_mode=False)
-        sys.stdout.flush()  # here, where it can still be told
+        if sys.stdout is not None:  # it is closed in some daemons
+            sys.stdout.flush()  # here, where it can still be told
     except _UsageBase as error:
         message = str(getattr(error, "format_message", error.__str__)())
         print(message if "\n" in message else f"{name}: {message} (`{name} --help` shows what there is)", file=sys.stderr)
