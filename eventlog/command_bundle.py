@@ -109,6 +109,12 @@ def _exported_json(path: str, file: str, stream: str, made: Exported, moved: boo
         "moved": moved,
         "digest": made.digest.hex(),
         "bytes": made.file_bytes,
+        **_numbers(made),
+    }
+
+
+def _numbers(made: Exported | Imported) -> dict[str, object]:
+    return {
         "origin_log": made.header.origin.log_id,
         "origin_stream": made.header.origin.stream,
         "head_seq": made.header.head_seq,
@@ -138,13 +144,7 @@ def _imported_json(path: str, file: str, made: Imported) -> dict[str, object]:
         "prefix": made.prefix,
         "reused": made.is_reused,
         "digest": made.digest.hex(),
-        "origin_log": made.header.origin.log_id,
-        "origin_stream": made.header.origin.stream,
-        "head_seq": made.header.head_seq,
-        "events": made.counts.events,
-        "contents": made.counts.contents,
-        "content_bytes": made.counts.content_bytes,
-        "given_up": made.counts.given_up,
+        **_numbers(made),
     }
 
 

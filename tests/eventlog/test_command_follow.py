@@ -226,3 +226,20 @@ def test_a_full_device_behind_the_output_is_one_sentence(log: str) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run([sys.executable, "-m", "eventlog", "show", log], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 1 and done.stderr.count(b"\n") == 1 and b"the output: No space left" in done.stderr
+
+
+def test_a_bundle_where_a_log_belongs_is_told(log: str, tmp_path: Path) -> None:
+    bundle = str(tmp_path / "a.bundle")
+    assert run("export", log, "--to", bundle).returncode == 0
+    assert_one_sentence(run("verify", bundle), 2, "this is a bundle", "--new --dry-run")
+
+
+def test_tail_until_the_end_waits_for_no_fork_that_nobody_drives(log: str) -> None:
+    writer = support.open_writer(log, first_id=5_000_000)
+    writer.append(STREAM, Epoch(1), [Record(events.SessionFailed(1, root_hash(support.IMAGE).hex(), "x"))], (), "end")
+    writer.close()
+    assert run("fork", log, "--at", "1", "--name", "other").returncode == 0
+    done = run("tail", log, "--session", "nightly", "--from", "1", "--until-end", "--for", "20")
+    assert lines(done.stdout)[-1].startswith("tail: ")
+    began = run("tail", log, "--until-end", "--for", "5")
+    assert began.returncode == 0 and lines(began.stdout)[-1].endswith(", 1 polls")

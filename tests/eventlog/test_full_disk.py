@@ -9,12 +9,14 @@ from pathlib import Path
 import apsw
 import pytest
 
-from eventlog import codec
+from eventlog import codec, durable
+from eventlog.compact import compact_log
 from eventlog.creation import create_log
 from eventlog.errors import FullError, StaleEpochError, UncertainCommitError
-from eventlog.ports import RandomIds
+from eventlog.ports import FakeClock, RandomIds
 from eventlog.reader import Reader
 from eventlog.records import Record
+from eventlog.retention import Policy
 from eventlog.values import Epoch
 from eventlog.verify import verify
 from eventlog.writer import Writer
@@ -167,3 +169,36 @@ def test_case_17_a_checkpoint_that_does_not_fit_is_temporary(tmp_path: Path) -> 
         assert support.texts(path) == [*kept, "room"] and is_sound(path)
 
     run_with_own_mounts(fill_and_go_on)
+
+
+def test_case_17_a_file_that_could_not_be_published_leaves_no_part_of_it(tmp_path: Path) -> None:
+    place = tmp_path / "small"
+    place.mkdir()
+
+    def publish_on_a_full_disk() -> None:
+        mount(place, 64 * KIB)
+        with pytest.raises(OSError, match="No space left"):
+            durable.publish(str(place / "a.json"), bytes(256 * KIB), "test")
+        assert os.listdir(place) == []
+
+    run_with_own_mounts(publish_on_a_full_disk)
+
+
+def test_case_17_a_compaction_that_could_only_take_the_last_room_changes_nothing(tmp_path: Path) -> None:
+    place = tmp_path / "small"
+    place.mkdir()
+    path = str(place / "log.sqlite")
+
+    def compact_on_a_full_disk() -> None:
+        mount(place, 4096 * KIB)
+        create_log(path, STREAM, support.opened(image={b"": support.IMAGE[b""]}), (), RandomIds())
+        writer = support.open_writer(path)
+        writer.insert_blobs(noise(40))  # in the WAL alone
+        writer.close()
+        (place / "ballast").write_bytes(bytes(os.statvfs(place).f_bavail * os.statvfs(place).f_frsize - 512 * KIB))
+        before = {suffix: Path(path + suffix).read_bytes() for suffix in ("", "-wal")}
+        with pytest.raises(FullError, match="nothing was changed"):
+            compact_log(path, Policy(), FakeClock(), RandomIds())
+        assert {suffix: Path(path + suffix).read_bytes() for suffix in before} == before
+
+    run_with_own_mounts(compact_on_a_full_disk)

@@ -13,6 +13,7 @@ from eventlog.values import Epoch, StreamId
 from eventlog.writer import Writer
 from recovery.journal import Journal, Known, only_stream, read_state
 from recovery.state import fold_stream
+from tests.eventlog import bundles
 from tests.recovery.sessions import Sandbox, bash
 
 
@@ -53,3 +54,17 @@ def test_forks_and_imported_streams_beside_a_session_are_not_driven(sandbox: San
         read_state(writer.reader, StreamId("fork"))
     writer.close()
     assert sandbox.run("drive", sandbox.state).code == 0
+
+
+def test_a_log_of_forks_and_imports_only_says_that_it_is_not_driven(sandbox: Sandbox, tmp_path: Path) -> None:
+    assert sandbox.run("run", sandbox.session(bash("echo one > a"))).code == 0
+    log = str(sandbox.state / "log.sqlite")
+    reader = Reader.open(log)
+    stream = only_stream(reader)
+    reader.close()
+    bundles.make(log, tmp_path / "a.bundle", stream)
+    bundles.take_new(str(tmp_path / "new.sqlite"), tmp_path / "a.bundle", "f")
+    reader = Reader.open(str(tmp_path / "new.sqlite"))
+    with pytest.raises(NeedsPersonError, match="forked, imported or salvaged"):
+        only_stream(reader)
+    reader.close()
