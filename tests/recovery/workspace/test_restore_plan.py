@@ -1,8 +1,9 @@
 """The plan of a restore, as a pure function of what is there and what should be."""
 
-from dataclasses import replace
+
 
 import pytest
+from msgspec.structs import replace
 
 from eventlog.errors import RestoreIncompleteError
 from eventlog.image import Entry
