@@ -40,7 +40,8 @@ def set_attributes(
 ) -> None:
     """Give an open file, FIFO or directory (O_PATH will do) exactly these attributes, mode and time.
 
-    `owner` (user id, group id) and `acl` (encoded pairs, empty for none) None: left as they are; `mtime_ns` None: likewise. The attribute that is the root's identity is left alone. Passes `<step>.attributes.before` and `.after`. Raises `OSError`.
+    `owner` (user id, group id) and `acl` (encoded pairs, empty for none) None: left as they are; `mtime_ns` None: likewise.
+    The attribute that is the root's identity is left alone. Passes `<step>.attributes.before` and `.after`. Raises `OSError`.
     """
     steps.reach(f"{step}.attributes.before")
     path = f"/proc/self/fd/{descriptor}"

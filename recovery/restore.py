@@ -94,8 +94,8 @@ def _lay_pack(context: Context, plan: RestorePlan) -> str:
             ) from error
         room = os.statvfs(directory)
         raise FullError(
-            f"the restore needs up to {plan.needed_bytes} bytes to lay contents ready in {shown} and {room.f_bavail * room.f_frsize} more are "
-            "free there; nothing was moved. Free space and try again"
+            f"the restore needs up to {plan.needed_bytes} bytes to lay contents ready in {shown} and "
+            f"{room.f_bavail * room.f_frsize} are left there; nothing was moved. Free space and try again"
         ) from error
     return path
 

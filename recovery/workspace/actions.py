@@ -114,7 +114,8 @@ class RestorePlan(msgspec.Struct, frozen=True):
     """What makes the tree equal to the target, in the order it must be done.
 
     `restored` counts the paths whose identity (not only time) will change or be made, `displaced` the moves into quarantine,
-    `needed_bytes` the room that the files to be written take at most, a block for what a node costs included. An empty `actions` means that nothing differs.
+    `needed_bytes` the room that the files to be written take at most, a block for what a node costs included.
+    An empty `actions` means that nothing differs.
     """
 
     actions: tuple[Action, ...]

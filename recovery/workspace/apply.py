@@ -2,7 +2,8 @@
 
 Ordering invariants, each against a crash between its two halves: staging is emptied and the room needed is there before the first
 move; a victim is in quarantine before anything takes its name; a file is complete in staging before it gets its name; a
-directory gets its mode and time after all below it. Nothing is followed, overwritten or unlinked in the workspace. Killed anywhere, a new scan, plan and apply reach the same end (actions.py says why for
+directory gets its mode and time after all below it. Nothing is followed,
+overwritten or unlinked in the workspace. Killed anywhere, a new scan, plan and apply reach the same end (actions.py says why for
 each action).
 
 Nothing is synced here. What a restore made counts only from `restore_finished` on, and who commits that syncs the whole file system
@@ -67,8 +68,8 @@ def apply_plan(
 
     Raises, before the first move: `FullError` when the room is too little (R4), `RestoreIncompleteError` naming what is immutable or
     append-only and in the way, or an owner that this user may not give. Later: `FullError` when the room ran out; `CorruptError` when
-    a content does not hash to its name; `RestoreIncompleteError` naming the path for everything else that cannot be done. Then the tree is between
-    the two images: scan and plan again.
+    a content does not hash to its name; `RestoreIncompleteError` naming the path for everything else that cannot be done. Then the
+    tree is between the two images: scan and plan again.
     """
     try:
         clear_staging(side, f"{step}.clear")

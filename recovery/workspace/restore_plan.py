@@ -40,14 +40,17 @@ def plan_restore(
     target_untracked: Sequence[Untracked],
     *,
     has_excludes: bool = False,
+    owners: bool = False,
+    acls: bool = False,
 ) -> RestorePlan:
-    """The plan that makes the tree of `found` equal to `target`. `has_excludes`: the session excludes paths, met in this tree or not.
+    """The plan that makes the tree of `found` equal to `target`. `has_excludes`: the session excludes paths, met in this tree or not;
+    `owners`, `acls`: what it tracks.
 
     Sockets and devices that `target_untracked` does not list are victims too; those it lists and the tree has are left where they are.
     Raises `RestoreIncompleteError` naming a mount point that is in the way, is not in `target_untracked`, or lies in a directory
     that must move; or an excluded path below a directory that must become another kind, or at a name that the image needs.
     """
-    work = _Work(found, target, frozenset(target_untracked), has_excludes or bool(found.excluded))
+    work = _Work(found, target, frozenset(target_untracked), has_excludes or bool(found.excluded), owners, acls)
     _refuse_excluded(work)
     _displace(work)
     _refuse_mounts(work)
@@ -66,6 +69,8 @@ class _Work:
     target: Image
     target_untracked: frozenset[Untracked]
     has_excludes: bool
+    owners: bool
+    acls: bool
     holders: set[bytes] = field(default_factory=set)
     kept_files: frozenset[bytes] = frozenset()
     outside: frozenset[bytes] = frozenset()
@@ -79,9 +84,23 @@ class _Work:
         needed = sum(_room_of(action) for action in self.actions)
         return RestorePlan(tuple(self.actions), self._count_restored(), displaced, needed)
 
+    def owner_of(self, entry: Entry) -> tuple[int, int] | None:
+        """The owner an entry is to get; None when owners are not tracked."""
+        return getattr(entry, "owner", None) if self.owners else None
+
+    def acl_of(self, entry: Entry) -> bytes | None:
+        """The ACL an entry is to get, empty for none; None when ACLs are not tracked."""
+        return (getattr(entry, "acl", None) or b"") if self.acls else None
+
+    def attributes_of(self, entry: Entry, keeps_time: bool = False) -> tuple[object, ...]:
+        """All of an entry that is set in place."""
+        return entry.mode, entry.xattrs, 0 if keeps_time else entry.mtime_ns, self.owner_of(entry), self.acl_of(entry)
+
     def _count_restored(self) -> int:
         before = self.found.image
-        return sum(path not in before or path in self.made or not before[path].has_identity_of(entry) for path, entry in self.target.items())
+        return sum(
+            path in self.made or path not in before or not before[path].has_identity_of(entry) for path, entry in self.target.items()
+        )
 
 
 def _room_of(action: Action) -> int:
@@ -166,8 +185,12 @@ def _place(work: _Work) -> None:
         by_kind[work.target[path].kind].append(path)
     work.actions += [MakeDirectory(path) for path in by_kind["d"]]
     links = _place_files(work, by_kind["f"])
-    work.actions += [PlaceLink(path, work.target[path].target or b"", work.target[path].mtime_ns) for path in by_kind["l"]]
-    work.actions += [PlacePipe(path, work.target[path].mode, work.target[path].mtime_ns) for path in by_kind["p"]]
+    for path in by_kind["l"]:
+        entry = work.target[path]
+        work.actions.append(PlaceLink(path, entry.target or b"", entry.mtime_ns, work.owner_of(entry)))
+    for path in by_kind["p"]:
+        entry = work.target[path]
+        work.actions.append(PlacePipe(path, entry.mode, entry.mtime_ns, work.owner_of(entry), work.acl_of(entry)))
     work.actions += links
 
 
@@ -183,7 +206,8 @@ def _place_files(work: _Work, paths: Iterable[bytes]) -> list[LinkFile]:
             continue
         sources[key] = path
         time = None if work.has_excludes else entry.mtime_ns
-        work.actions.append(PlaceFile(path, entry.content or b"", entry.size, entry.mode, time, entry.xattrs))
+        owner, acl = work.owner_of(entry), work.acl_of(entry)
+        work.actions.append(PlaceFile(path, entry.content or b"", entry.size, entry.mode, time, entry.xattrs, owner, acl))
     return links
 
 
@@ -196,11 +220,12 @@ def _set_in_place(work: _Work) -> None:
             continue
         key = group_key(path, entry)
         keeps_time = work.has_excludes and entry.kind == "f"
-        if key in done or _attributes_of(entry, keeps_time) == _attributes_of(wanted, keeps_time):
+        if key in done or work.attributes_of(entry, keeps_time) == work.attributes_of(wanted, keeps_time):
             continue
         done.add(key)
         time = None if keeps_time else wanted.mtime_ns
-        work.actions.append(SetAttributes(path, wanted.kind, wanted.mode, time, wanted.xattrs))
+        owner, acl = work.owner_of(wanted), None if wanted.kind == "l" else work.acl_of(wanted)
+        work.actions.append(SetAttributes(path, wanted.kind, wanted.mode, time, wanted.xattrs, owner, acl))
 
 
 def _finish_directories(work: _Work) -> None:
@@ -211,12 +236,9 @@ def _finish_directories(work: _Work) -> None:
         if wanted.kind != "d":
             continue
         entry = None if path in work.made else found.get(path)
-        if entry is None or path in work.touched or _attributes_of(entry) != _attributes_of(wanted):
-            work.actions.append(FinishDirectory(path, wanted.mode, wanted.mtime_ns, wanted.xattrs))
-
-
-def _attributes_of(entry: Entry, keeps_time: bool = False) -> tuple[int, bytes | None, int]:
-    return entry.mode, entry.xattrs, 0 if keeps_time else entry.mtime_ns
+        if entry is None or path in work.touched or work.attributes_of(entry) != work.attributes_of(wanted):
+            owner, acl = work.owner_of(wanted), work.acl_of(wanted)
+            work.actions.append(FinishDirectory(path, wanted.mode, wanted.mtime_ns, wanted.xattrs, owner, acl))
 
 
 def describe(plan: RestorePlan) -> list[str]:
