@@ -50,4 +50,4 @@ def _has_content_of(found: Entry, wanted: Entry | None) -> bool:
 
 
 def _has_attributes_of(found: Entry, wanted: Entry) -> bool:
-    return (found.mode, found.xattrs) == (wanted.mode, wanted.xattrs)
+    return all(getattr(found, name, None) == getattr(wanted, name, None) for name in ("mode", "xattrs", "owner", "acl"))
