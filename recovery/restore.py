@@ -24,6 +24,7 @@ from recovery.state import Obligation
 from recovery.workspace.actions import PlaceFile, RestorePlan, encode_plan
 from recovery.workspace.quarantine import list_quarantine
 from recovery.workspace.restore_plan import plan_restore
+from recovery.workspace.values import Untracked
 
 ROUNDS = 3  # rule R5: then the paths are named and nothing more is tried in this run
 
@@ -50,12 +51,18 @@ def complete_restore(context: Context, side: str) -> list[Record]:
     quarantine = f"{context.journal.log_id}-{obligation.seq}"
     restored = 0
     for _ in range(ROUNDS):
-        plan = plan_restore(look(context.root), target, context.journal.state.untracked)
+        plan = plan_restore(look(context.root), target, untracked_of(context, obligation))
         if not plan.actions:
             break
         restored += _apply_round(context, obligation, plan, quarantine)
     _check_equal(context, target, obligation)
     return _closing_records(context, obligation, side, quarantine, restored)
+
+
+def untracked_of(context: Context, obligation: Obligation) -> tuple[Untracked, ...]:
+    """What may stay where it is beside the target image: what stood there at the head, or at the event that a person chose."""
+    state = context.journal.state
+    return state.untracked_at(obligation.target_seq) if obligation.label == Label.RESTORE_BY_PERSON else state.untracked
 
 
 def _apply_round(context: Context, obligation: Obligation, plan: RestorePlan, quarantine: str) -> int:
