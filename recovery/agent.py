@@ -38,9 +38,11 @@ def choose_next(state: SessionState, on_interrupted: OnInterrupted) -> Next:
     index = last.script_index or 0
     if last.ended == "finished" and last.undone_by is None:
         return _at(index + 1, state)
+    if last.undone_by is not None and on_interrupted == "reissue":
+        return RunNext(_first_undone(scripted))
     match on_interrupted:
         case "reissue":
-            return RunNext(_first_undone(scripted) if last.undone_by is not None else index)
+            return RunNext(index)
         case "continue":
             return _at(index + 1, state)
         case "stop":

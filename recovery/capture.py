@@ -151,7 +151,8 @@ def check_place_root(root: str, opened: events.SessionOpened) -> None:
         ) from error
     if not is_same_root(recorded, found):
         raise NeedsPersonError(
-            f"{Label.ROOT_REPLACED.value}: {show_text(root)} is not the directory this session began with; put that one back, then drive again"
+            f"{Label.ROOT_REPLACED.value}: {show_text(root)} is not the directory this session began with; "
+            "put that one back, then drive again"
         )
 
 

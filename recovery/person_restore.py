@@ -73,7 +73,7 @@ def check_room(plan: RestorePlan, root: str) -> None:
     room = os.statvfs(root)
     free = room.f_bavail * room.f_frsize
     if plan.needed_bytes > free:
-        raise FullError(f"the restore needs {plan.needed_bytes} bytes and {free} are free beside the workspace; nothing was changed, free space")
+        raise FullError(f"the restore needs {plan.needed_bytes} bytes and {free} are free beside the workspace; free space")
 
 
 def decide_restore(context: Context, aim: Aim, facts: dict[str, object]) -> None:
