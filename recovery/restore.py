@@ -27,7 +27,7 @@ from recovery.workspace.actions import RestorePlan, encode_plan
 from recovery.workspace.pack import write_pack
 from recovery.workspace.quarantine import list_quarantine
 from recovery.workspace.restore_plan import plan_restore
-from recovery.workspace.values import Scan
+from recovery.workspace.values import Scan, Untracked
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 ROUNDS = 3  # rule R5: then the paths are named and nothing more is tried in this run
@@ -56,13 +56,19 @@ def complete_restore(context: Context, side: str) -> list[Record]:
     restored = 0
     found = look(context.root)
     for _ in range(ROUNDS):
-        plan = plan_restore(found, target, context.journal.state.untracked)
+        plan = plan_restore(found, target, untracked_of(context, obligation))
         if not plan.actions:
             break
         restored += _apply_round(context, obligation, plan, quarantine)
         found = look(context.root)
     _check_equal(found, target, obligation)
     return _closing_records(context, obligation, side, quarantine, restored)
+
+
+def untracked_of(context: Context, obligation: Obligation) -> tuple[Untracked, ...]:
+    """What may stay where it is beside the target image: what stood there at the head, or at the event that a person chose."""
+    state = context.journal.state
+    return state.untracked_at(obligation.target_seq) if obligation.label == Label.RESTORE_BY_PERSON else state.untracked
 
 
 def _apply_round(context: Context, obligation: Obligation, plan: RestorePlan, quarantine: str) -> int:

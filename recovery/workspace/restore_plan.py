@@ -86,11 +86,11 @@ class _Work:
 
     def owner_of(self, entry: Entry) -> tuple[int, int] | None:
         """The owner an entry is to get; None when owners are not tracked."""
-        return getattr(entry, "owner", None) if self.owners else None
+        return entry.owner if self.owners else None
 
     def acl_of(self, entry: Entry) -> bytes | None:
         """The ACL an entry is to get, empty for none; None when ACLs are not tracked."""
-        return (getattr(entry, "acl", None) or b"") if self.acls else None
+        return (entry.acl or b"") if self.acls else None
 
     def attributes_of(self, entry: Entry, keeps_time: bool = False) -> tuple[object, ...]:
         """All of an entry that is set in place."""
