@@ -76,7 +76,7 @@ def fold_changes(image: ImageTree, changes: Iterable[Change]) -> ImageTree: ...
 @overload
 def fold_changes(image: Image, changes: Iterable[Change]) -> Image: ...
 def fold_changes(image: Image, changes: Iterable[Change]) -> Image:
-    """The image after `changes`, a tree from a tree, else a new dictionary; `image` stays as it is. `CorruptError` when they do not fit it."""
+    """The image after `changes`: a tree from a tree, else a new dictionary; `image` stays. `CorruptError` when they do not fit it."""
     if isinstance(image, ImageTree):
         draft = Draft(image)
         fold_into(draft, changes)

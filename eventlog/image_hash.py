@@ -56,7 +56,7 @@ def root_hash(image: Image) -> RootHash:
 
 
 def hash_directories(image: Image) -> dict[bytes, bytes]:
-    """The directory hash of every directory of the image, by path; of a tree, of every one that holds names and of the root."""
+    """The directory hash of every directory of the image, by path; of a tree only the root's."""
     if isinstance(image, ImageTree):
         return _hash_tree(image)
     children: dict[bytes, list[tuple[bytes, bytes]]] = {path: [] for path, entry in image.items() if entry.kind == "d"}
@@ -117,7 +117,7 @@ _NO_NAMES = _hash_entries(b"crashworthy directory 1\0", [])
 
 def _hash_tree(tree: ImageTree) -> dict[bytes, bytes]:
     """The hashes of a tree; only what changed since they were last known is hashed. No recursion: deepest first."""
-    wanted = {path for path in tree.directories if path not in tree.hashed or path in tree.stale}
+    wanted = (tree.directories.keys() - tree.hashed.keys()) | (tree.stale.keys() & tree.directories.keys())
     for path in list(wanted):
         while path:  # whatever changes changes the hash of all above it
             path = path.rpartition(b"/")[0]
@@ -133,8 +133,7 @@ def _hash_tree(tree: ImageTree) -> dict[bytes, bytes]:
         if path and (known is None or known.digest != made.digest):
             tree.note_stale(path)
     tree.stale.clear()
-    hashes = {path: tree.hashed[path].digest for path in tree.directories}
-    return hashes if b"" in hashes else {b"": _NO_NAMES}
+    return {b"": tree.hashed[b""].digest if b"" in tree.directories else _NO_NAMES}
 
 
 def _rehash(tree: ImageTree, path: bytes, known: Hashed | None, stale: set[bytes]) -> Hashed | None:
@@ -164,7 +163,11 @@ def _rehash(tree: ImageTree, path: bytes, known: Hashed | None, stale: set[bytes
 
 
 def _renew_buckets(
-    buckets: list[dict[bytes, bytes]], digests: list[bytes], entries: Mapping[bytes, Entry], stale: set[bytes], encode: Callable[[bytes], bytes]
+    buckets: list[dict[bytes, bytes]],
+    digests: list[bytes],
+    entries: Mapping[bytes, Entry],
+    stale: set[bytes],
+    encode: Callable[[bytes], bytes],
 ) -> tuple[list[dict[bytes, bytes]], list[bytes]]:
     """New lists, in which the buckets of the stale names are new: the old ones may belong to another tree too."""
     buckets, digests = list(buckets), list(digests)

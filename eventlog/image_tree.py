@@ -166,6 +166,7 @@ class Draft(MutableMapping[bytes, Entry]):
         self._root = base.root
         self._directories = dict(base.directories)
         self._mine: dict[bytes, dict[bytes, Entry]] = {}
+        self._written: dict[bytes, set[bytes]] = {}
 
     def __getitem__(self, path: bytes) -> Entry:
         if not path:
@@ -181,6 +182,7 @@ class Draft(MutableMapping[bytes, Entry]):
             return
         parent, _, name = path.rpartition(b"/")
         self._own(parent)[name] = entry
+        self._written[parent].add(name)
 
     def __delitem__(self, path: bytes) -> None:
         if not path:
@@ -193,6 +195,7 @@ class Draft(MutableMapping[bytes, Entry]):
             raise KeyError(path)
         mine = self._own(parent)
         del mine[name]
+        self._written[parent].add(name)
         if not mine:
             del self._directories[parent], self._mine[parent]
 
@@ -216,12 +219,11 @@ class Draft(MutableMapping[bytes, Entry]):
             following.hashed.pop(path, None)
             following.stale.pop(path, None)
             self._note(following, path)
-        for path, mine in self._mine.items():
-            before = base.directories.get(path)
-            if before is None:
+        for path in self._mine:
+            if path not in base.directories:
                 self._note(following, path)
             elif path in following.hashed:
-                following.stale.setdefault(path, set()).update(_differing(before.entries, mine))
+                following.stale.setdefault(path, set()).update(self._written[path])
         return following
 
     def _note(self, following: ImageTree, path: bytes) -> None:
@@ -234,4 +236,5 @@ class Draft(MutableMapping[bytes, Entry]):
             before = self._directories.get(path)
             mine = self._mine[path] = dict(before.entries) if before is not None else {}
             self._directories[path] = Directory(mine)
+            self._written.setdefault(path, set())
         return mine
