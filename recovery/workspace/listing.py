@@ -13,9 +13,10 @@ CHANGE_TIME = 6
 class Listing(msgspec.Struct):
     """The names of one directory and the versions of what they stand for, as last looked at.
 
-    `stamp` is the directory's own version before it was listed, None when that is no proof that the names are still these. `keys` has every
-    name of it but those left out; None for one that must be looked at closely again. `directory` has the entries; `linked` those of files with
-    further names, before the group is known, and `versions` the versions of these; `untracked` why a name, or a part of it, is not covered; `below` the names of directories.
+    `stamp` is the directory's own version before it was listed, None when that is no proof that the names are still these. `keys` has
+    every name of it but those left out; None for one that must be looked at closely again. `directory` has the entries; `linked` those of
+    files with further names, before the group is known, and `versions` the versions of these; `untracked` why a name, or a part of it, is
+    not covered; `below` the names of directories.
     """
 
     stamp: Key | None
