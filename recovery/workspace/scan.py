@@ -39,7 +39,7 @@ def scan(root: str, *, side_directory_name: bytes | None) -> Scan:
 
 class Scanner:
     """Scans one workspace again and again. With `cache_path` it begins with what an earlier process saved there under the same `boot_id`;
-    losing that file costs time only."""
+    losing that file costs time only. `hashed` counts the files that the newest scan had to read."""
 
     def __init__(
         self,
@@ -59,6 +59,7 @@ class Scanner:
         self._image = ImageTree()
         self._mapped: frozenset[int] | None = frozenset()
         self._unsaved = 0
+        self.hashed = 0
         self.keep: Keep | None = None
 
     def scan(self, rehash: bool = False, hints: object = None, processes: Iterable[int] = ()) -> Scan:
@@ -67,6 +68,7 @@ class Scanner:
         `rehash` trusts nothing; `processes` are pids that may have files mapped. Names that vanish meanwhile are absent; a file that
         changes while it is read is read again, three times at most. Raises `RootMissing`, or `ScanError` naming the path and the reason.
         """
+        self.hashed = 0
         now = read_mapped(processes)
         mapped = None if now is None or self._mapped is None else now | self._mapped
         for attempt in range(TRIES):
@@ -114,6 +116,7 @@ class Scanner:
         finally:
             walk.close()
             self._unsaved += walk.hashed
+            self.hashed += walk.hashed
             have_changed = mounts.have_changed()
             mounts.close()
         if have_changed and points is not None:

@@ -42,7 +42,7 @@ class _Stored(msgspec.Struct, array_like=True):
     linked: dict[bytes, tuple[object, ...]]
     versions: dict[bytes, Key]
     untracked: dict[bytes, tuple[str, ...]]
-    below: set[bytes]
+    below: dict[bytes, tuple[int, int]]
 
 
 _encoder = msgspec.msgpack.Encoder()
