@@ -13,11 +13,12 @@ from eventlog.image_tree import Directory
 from eventlog.show import show_path
 from recovery.workspace import stat_cache
 from recovery.workspace.file_clock import trusted_before
+from recovery.workspace.kept import KeptContents
 from recovery.workspace.link_names import join_groups
 from recovery.workspace.listing import Listing
 from recovery.workspace.mappings import read_mapped
 from recovery.workspace.mounts import Mounts
-from recovery.workspace.observe import ChangedUnderneath, Keep
+from recovery.workspace.observe import ChangedUnderneath
 from recovery.workspace.side import RESERVED_NAME
 from recovery.workspace.values import Scan, Untracked
 from recovery.workspace.walk import TRIES, Excluding, Trust, Walk
@@ -39,7 +40,8 @@ def scan(root: str, *, side_directory_name: bytes | None) -> Scan:
 
 class Scanner:
     """Scans one workspace again and again. With `cache_path` it begins with what an earlier process saved there under the same `boot_id`;
-    losing that file costs time only. `hashed` counts the files that the newest scan had to read."""
+    losing that file costs time only. `hashed` counts the files that the newest scan had to read, `kept`
+    has the contents of small ones among them."""
 
     def __init__(
         self,
@@ -60,7 +62,7 @@ class Scanner:
         self._mapped: frozenset[int] | None = frozenset()
         self._unsaved = 0
         self.hashed = 0
-        self.keep: Keep | None = None
+        self.kept = KeptContents()
 
     def scan(self, rehash: bool = False, hints: object = None, processes: Iterable[int] = ()) -> Scan:
         """Read the tree (a link to the root is resolved), leaving out the side directory directly below it.
@@ -69,6 +71,7 @@ class Scanner:
         changes while it is read is read again, three times at most. Raises `RootMissing`, or `ScanError` naming the path and the reason.
         """
         self.hashed = 0
+        self.kept.clear()
         now = read_mapped(processes)
         mapped = None if now is None or self._mapped is None else now | self._mapped
         for attempt in range(TRIES):
@@ -107,7 +110,7 @@ class Scanner:
             mounts = Mounts(root)
             trust = Trust(trusted_before(root), mapped, rehash)  # the clock is read before anything else
             points = None if ask_each else mounts.points
-            walk = Walk(root, self._known, trust, points, self._profile, self._reserved, self.keep)
+            walk = Walk(root, self._known, trust, points, self._profile, self._reserved, self.kept.keep)
         except BaseException:
             os.close(root)
             raise
