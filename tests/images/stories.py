@@ -1,9 +1,10 @@
-"""Whole stories of an image, judged from outside: a generated tree is imaged by a session, a call damages it and dies, recovery restores it.
+"""Whole stories of an image, judged from outside: a generated tree is imaged by a session, a call damages it and dies, it is restored.
 
 Everything goes through the commands, the log and the file worker as they are; tree and digest come from tests/trees, which share no code
 with the engine. The paths beside the workspace that the generator makes (`work.tree.json`, `work.outside`) are no part of it.
 """
 
+import argparse
 import base64
 import os
 import shlex
@@ -11,11 +12,14 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from unittest import mock
 
 from eventlog import events
 from eventlog.values import JsonBytes
 from tests.recovery.sessions import Driver, Sandbox, bash
 from tests.recovery.workspace.support import TREES, make_tree
+from tests.trees import make_tree as maker
+from tests.trees import tree_digest as digester
 
 FULLY_TRACKED = (
     "churn", "content-edges", "empty-dirs", "empty-root", "git-nested", "hardlinks", "leftovers", "modes", "mtimes", "names-bytes",
@@ -60,10 +64,23 @@ def give(base: Path, user: int) -> None:
 
 
 def digest(root: Path, *arguments: str) -> str:
-    """The line of tree_digest.py; what it could not read is marked in it."""
+    """The digest of a tree (`differences` says where two differ); what the tool could not read is marked in it."""
     done = subprocess.run([*DIGEST, str(root), *arguments], capture_output=True, text=True, check=False)
     assert done.returncode in (0, 4), done.stdout + done.stderr
-    return done.stdout
+    return done.stdout.split()[0]
+
+
+def make_here(*arguments: str) -> None:
+    """`make_tree` in this process, which may have become one that cannot start the interpreter."""
+    with mock.patch.object(sys, "argv", ["make_tree.py", *arguments]):
+        assert maker.main() in (0, 3)  # type: ignore[no-untyped-call]
+
+
+def digest_here(root: str) -> str:
+    """`digest` in this process."""
+    options = argparse.Namespace(ignore=set(), mtime=None, owner=False, exclude=set(), one_file_system=False, list=False, keep=False)
+    found: str = digester.run(root, options)[0]  # type: ignore[no-untyped-call]
+    return found
 
 
 def differences(root: Path, other: Path) -> str:

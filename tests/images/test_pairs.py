@@ -19,6 +19,7 @@ SEED = int(os.environ.get("CRASHWORTHY_PAIRS_SEED", "1"))
 SAMPLE = 6
 NAMES = [name for name in FULLY_TRACKED if name not in HUGE and (os.geteuid() == 0 or name != "modes")]
 """`modes` has a file that its own owner may not read, so only root can image it."""
+LINKED_SYMLINKS = "hardlinks"
 PAIRS = list(itertools.permutations(NAMES, 2))
 
 
@@ -28,12 +29,22 @@ def put_back(sandbox: Sandbox, wanted: str, present: str) -> None:
     make_tree(present, str(other))
     before = digest(sandbox.root)
     cut_call(sandbox, replace_command(sandbox, other))
-    assert digest(sandbox.root).split()[0] != before.split()[0]
+    assert digest(sandbox.root) != before
     sandbox.drive()
-    assert digest(sandbox.root) == before, f"CRASHWORTHY_PAIRS_SEED={SEED}: {wanted} over {present}\n{differences(sandbox.root, other)}"
+    if digest(sandbox.root) != before:
+        fresh = sandbox.base / "fresh"
+        make_tree(wanted, str(fresh))
+        raise AssertionError(f"CRASHWORTHY_PAIRS_SEED={SEED}: {wanted} over {present}\n{differences(sandbox.root, fresh)}")
 
 
-@pytest.mark.parametrize(("wanted", "present"), random.Random(SEED).sample(PAIRS, SAMPLE))
+def known_faults(wanted: str) -> list[pytest.MarkDecorator]:
+    reason = "fault: an image does not hold that two symlinks are one inode, nor list it as untracked"
+    return [pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)] if wanted == LINKED_SYMLINKS else []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "present"), [pytest.param(*pair, marks=known_faults(pair[0])) for pair in random.Random(SEED).sample(PAIRS, SAMPLE)]
+)
 def test_a_tree_is_put_back_over_another(sandbox: Sandbox, wanted: str, present: str) -> None:
     put_back(sandbox, wanted, present)
 
@@ -41,13 +52,18 @@ def test_a_tree_is_put_back_over_another(sandbox: Sandbox, wanted: str, present:
 @pytest.mark.soak
 def test_every_tree_is_put_back_over_every_other() -> None:
     begun = time.monotonic()
+    failed = []
     for wanted, present in PAIRS:
         with sandbox_directory() as base:
             sandbox = Sandbox(Path(base))
             sandbox.root.rmdir()
             try:
                 put_back(sandbox, wanted, present)
+            except AssertionError as error:
+                print(error)
+                failed.append((wanted, present))
             finally:
                 remove_trees(sandbox.root, sandbox.base / "other")
                 sandbox.close()
+    assert failed == [pair for pair in PAIRS if pair[0] == LINKED_SYMLINKS], "known_faults says why those of hardlinks fail, and only they"
     print(f"{len(PAIRS)} pairs in {time.monotonic() - begun:.0f} s")
