@@ -58,4 +58,4 @@ def test_case_16_debris_goes_to_quarantine_and_a_persons_own_files_stay(sandbox:
     cut_call(sandbox, damage_command(sandbox, "leftovers"))
     sandbox.drive()
     assert digest(sandbox.root) == before
-    assert ".restore-stage" in sandbox.of_kind(events.Quarantined)[0].paths
+    assert "1/.restore-stage/src/app.py" in sandbox.of_kind(events.Quarantined)[0].paths
