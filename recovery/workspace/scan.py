@@ -6,7 +6,9 @@ mounts, links to the outside) is listed beside the image.
 """
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+import msgspec
 
 from eventlog.beneath import OPEN_DIRECTORY
 from eventlog.errors import InternalError, ScanError
@@ -121,7 +123,7 @@ class _Walk:
     def _finish_group(self, group: _Group) -> None:
         leader = min(group.paths) if len(group.paths) > 1 else None
         for path in group.paths:
-            self._image[path] = replace(group.entry, link=leader)
+            self._image[path] = msgspec.structs.replace(group.entry, link=leader)
             if group.status.links > len(group.paths):
                 self._untracked.append(Untracked(path, OUTSIDE_LINK))
 
