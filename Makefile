@@ -1,6 +1,7 @@
 # Two commands do all the set-up on a machine with Python 3.11 or newer, git and make:
 #   make chaos    make the environment, install, run the crash campaign of CI
 #   make test     likewise; the whole test suite on all cores
+#   make soak     likewise; the long image tests: all pairs of trees, 2 GiB, 100,000 files
 #   make syscalls likewise; kills in system calls, where there is strace
 #   make bench-log the event log beside a bare insert and its peers, in an environment of its own (.venv-bench)
 # Nothing outside .venv and .venv-bench is touched. Another interpreter: make test PYTHON=/path/to/python3
@@ -15,7 +16,7 @@ READY := $(VENV)/ready
 BENCH_VENV := .venv-bench
 BENCH_READY := $(BENCH_VENV)/ready
 
-.PHONY: chaos test syscalls bench-log clean
+.PHONY: chaos test soak syscalls bench-log clean
 
 chaos: $(READY)
 	@$(VENV)/bin/chaos --mode ci
@@ -25,6 +26,9 @@ syscalls: $(READY)
 
 test: $(READY)
 	@$(VENV)/bin/python -m pytest -n auto
+
+soak: $(READY)
+	@$(VENV)/bin/python -m pytest -m soak -s tests/images
 
 # The stamp is written last, so that an environment cut half way is made again. It holds the directory it was made in:
 # an environment does not survive being moved.
