@@ -94,12 +94,7 @@ def refuse_to_begin(sandbox: Sandbox) -> None:
     assert (digest(sandbox.root, "--mtime"), inodes(sandbox.root)) == (before, seen)
 
 
-ACLS_IN_SILENCE = pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="fault: an image does not list POSIX ACLs and attributes outside user.* as untracked yet"
-)
-
-
-@pytest.mark.parametrize("name", ["special-nodes", pytest.param("xattrs-acl", marks=ACLS_IN_SILENCE), "locked"])
+@pytest.mark.parametrize("name", ["special-nodes", "xattrs-acl", "locked"])
 def test_a_partly_tracked_tree_comes_back_equal_but_for_what_its_image_lists_as_untracked(sandbox: Sandbox, name: str) -> None:
     make_tree(name, str(sandbox.root))
     if os.geteuid() and name in UNREADABLE_FOR_ITS_OWNER:

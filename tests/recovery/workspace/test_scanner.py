@@ -143,7 +143,7 @@ def test_case_01_a_name_exchanged_within_a_tick_is_seen(space: Space, monkeypatc
     assert scanner.scan() == scan(space.root, side_directory_name=RESERVED_NAME)
 
 
-def test_case_27_what_lies_in_the_future_of_the_clock_is_read_again(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_lies_in_the_future_of_the_clock_is_read_again(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     make_some(space)
     scanner = Scanner(space.root)
     settle(scanner)
