@@ -100,7 +100,8 @@ class Scanner:
 
     def _binding(self, identity: tuple[int, int]) -> stat_cache.Binding:
         excludes: tuple[str, ...] = tuple(getattr(self._profile, "excludes", ()))
-        return stat_cache.Binding(self._boot_id, *identity, self._reserved, excludes)
+        track = tuple(name for name in ("owners", "acls") if getattr(self._profile, name, False))
+        return stat_cache.Binding(self._boot_id, *identity, self._reserved, excludes, track)
 
     def _scan_once(self, rehash: bool, mapped: frozenset[int] | None, *, ask_each: bool) -> Scan | None:
         """One pass; None when a mount was made or taken away meanwhile."""

@@ -23,13 +23,14 @@ STEP = "scan.cache"
 
 
 class Binding(msgspec.Struct, frozen=True, array_like=True):
-    """What a cache is good for: one boot, one root (device and inode), one set of paths left out."""
+    """What a cache is good for: one boot, one root (device and inode), one set of what is left out and tracked."""
 
     boot_id: str
     device: int
     inode: int
     reserved: bytes | None
     excludes: tuple[str, ...]
+    track: tuple[str, ...] = ()
 
 
 class _Stored(msgspec.Struct, array_like=True):
@@ -80,13 +81,9 @@ def load(path: str, binding: Binding) -> dict[bytes, Listing]:
 
 
 def _store(path: bytes, listing: Listing) -> _Stored:
-    entries = {name: _fields(entry) for name, entry in listing.directory.entries.items()}
-    linked = {name: _fields(entry) for name, entry in listing.linked.items()}
+    entries = {name: msgspec.structs.astuple(entry) for name, entry in listing.directory.entries.items()}
+    linked = {name: msgspec.structs.astuple(entry) for name, entry in listing.linked.items()}
     return _Stored(path, listing.stamp, listing.keys, entries, linked, listing.versions, listing.untracked, listing.below)
-
-
-def _fields(entry: Entry) -> tuple[object, ...]:
-    return entry.kind, entry.mode, entry.content, entry.size, entry.target, entry.link, entry.xattrs, entry.mtime_ns
 
 
 def _restore(stored: _Stored) -> Listing:

@@ -9,8 +9,8 @@ OUTSIDE_LINK = "outside link"
 FLAGS = "flags"
 ATTRIBUTE = "attribute"
 ACL = "acl"
-PARTS = (OUTSIDE_LINK, FLAGS, ATTRIBUTE, ACL)
-"""Kinds of what is tracked in part: the path stands in the image, and this of it does not."""
+ASPECTS = frozenset((OUTSIDE_LINK, FLAGS, ATTRIBUTE, ACL))
+"""Kinds that say of a tracked path what of it is not tracked; every other kind names a node that is in no image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,12 @@ class Untracked:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """An image, complete, and what it does not cover, in byte order of path."""
+    """An image, complete, and what it does not cover, in byte order of path.
+
+    `excluded` are the topmost paths met that a pattern excludes. A directory with nothing in it but excluded paths belongs to
+    them: it is in no image either, and is not named.
+    """
 
     image: ImageTree
     untracked: tuple[Untracked, ...]
+    excluded: tuple[bytes, ...] = ()
