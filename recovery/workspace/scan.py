@@ -9,11 +9,11 @@ from collections.abc import Iterable
 
 from eventlog.errors import ScanError
 from eventlog.image import ImageTree
-from eventlog.image_tree import Directory
 from eventlog.show import show_path
 from recovery.workspace import stat_cache
 from recovery.workspace.file_clock import trusted_before
 from recovery.workspace.kept import KeptContents
+from recovery.workspace.left_out import list_excluded, tracked_directories
 from recovery.workspace.link_names import join_groups
 from recovery.workspace.listing import Listing
 from recovery.workspace.mappings import read_mapped
@@ -142,14 +142,13 @@ class Scanner:
         for path in self._known.keys() - walk.seen.keys():
             del self._known[path]
         outside = join_groups(walk.seen, walk.taken())
-        directories: dict[bytes, Directory] = {path: one.directory for path, one in walk.seen.items() if one.directory.entries}
-        self._image = self._image.succeed(walk.root, directories)
+        self._image = self._image.succeed(walk.root, tracked_directories(walk.seen))
         untracked = [Untracked(b"", kind) for kind in walk.root_untracked] + outside
         for path, listing in walk.seen.items():
             prefix = path + b"/" if path else b""
             untracked += [Untracked(prefix + name, kind) for name, kinds in listing.untracked.items() for kind in kinds]
         untracked.sort(key=lambda one: (one.path, one.kind))
-        return Scan(self._image, tuple(untracked))
+        return Scan(self._image, tuple(untracked), list_excluded(walk.seen))
 
 
 def _open_root(root: str) -> int:

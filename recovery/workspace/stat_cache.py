@@ -44,6 +44,7 @@ class _Stored(msgspec.Struct, array_like=True):
     versions: dict[bytes, Key]
     untracked: dict[bytes, tuple[str, ...]]
     below: dict[bytes, tuple[int, int]]
+    excluded: set[bytes]
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -83,10 +84,10 @@ def load(path: str, binding: Binding) -> dict[bytes, Listing]:
 def _store(path: bytes, listing: Listing) -> _Stored:
     entries = {name: msgspec.structs.astuple(entry) for name, entry in listing.directory.entries.items()}
     linked = {name: msgspec.structs.astuple(entry) for name, entry in listing.linked.items()}
-    return _Stored(path, listing.stamp, listing.keys, entries, linked, listing.versions, listing.untracked, listing.below)
+    return _Stored(path, listing.stamp, listing.keys, entries, linked, listing.versions, listing.untracked, listing.below, listing.excluded)
 
 
 def _restore(stored: _Stored) -> Listing:
     entries = {name: Entry(*fields) for name, fields in stored.entries.items()}  # type: ignore[arg-type]
     linked = {name: Entry(*fields) for name, fields in stored.linked.items()}  # type: ignore[arg-type]
-    return Listing(stored.stamp, stored.keys, Directory(entries), linked, stored.versions, stored.untracked, stored.below)
+    return Listing(stored.stamp, stored.keys, Directory(entries), linked, stored.versions, stored.untracked, stored.below, stored.excluded)

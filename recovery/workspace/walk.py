@@ -143,6 +143,7 @@ class Walk:
         if listing.stamp == stamp and stamp[CHANGE_TIME] < self._trust.before and not self._trust.rehash:
             return []
         listing.stamp = None
+        listing.excluded.clear()  # of the new list, each is asked again: it may be of another kind now
         names = {os.fsencode(name) for name in os.listdir(self._current())}  # a busy directory may list a name twice
         if not frame.path and self._reserved is not None:
             names.discard(self._reserved)
@@ -207,6 +208,7 @@ class Walk:
         kind = kind_of(key[2])
         if self._profile is not None and self._profile.matches(path, kind == "d"):
             self._forget(frame, name)
+            frame.listing.excluded.add(name)
         elif (self._careful is None or frame.path in self._careful) and not self._is_on_our_mount(name, descriptor):
             self._note(frame, name, key, None, (MOUNT,))
         elif kind == "f":
