@@ -8,12 +8,13 @@ another version, boot, root or set of excludes is as if it were not there. Nothi
 
 import contextlib
 import os
+from typing import Any
 
 import msgspec
 from blake3 import blake3
 
 from eventlog import durable
-from eventlog.image import Entry
+from eventlog.image import Entry, Kind
 from eventlog.image_tree import Directory
 from recovery.workspace.listing import Key, Listing
 
@@ -33,14 +34,20 @@ class Binding(msgspec.Struct, frozen=True, array_like=True):
     track: tuple[str, ...] = ()
 
 
+_Owner = tuple[int, int]
+_Fields = tuple[
+    Kind, int, bytes | None, int, bytes | None, bytes | None, bytes | None, int, _Owner | None, bytes | None
+]  # of Entry, in its order
+
+
 class _Stored(msgspec.Struct, array_like=True):
     """One directory: `entries` are the entries as tuples of their fields, in the order of Entry."""
 
     path: bytes
     stamp: Key | None
     keys: dict[bytes, Key | None]
-    entries: dict[bytes, tuple[object, ...]]
-    linked: dict[bytes, tuple[object, ...]]
+    entries: dict[bytes, _Fields]
+    linked: dict[bytes, _Fields]
     versions: dict[bytes, Key]
     untracked: dict[bytes, tuple[str, ...]]
     below: dict[bytes, tuple[int, int]]
@@ -82,12 +89,16 @@ def load(path: str, binding: Binding) -> dict[bytes, Listing]:
 
 
 def _store(path: bytes, listing: Listing) -> _Stored:
-    entries = {name: msgspec.structs.astuple(entry) for name, entry in listing.directory.entries.items()}
-    linked = {name: msgspec.structs.astuple(entry) for name, entry in listing.linked.items()}
+    entries = {name: _fields(entry) for name, entry in listing.directory.entries.items()}
+    linked = {name: _fields(entry) for name, entry in listing.linked.items()}
     return _Stored(path, listing.stamp, listing.keys, entries, linked, listing.versions, listing.untracked, listing.below, listing.excluded)
 
 
+def _fields(entry: Entry) -> Any:
+    return msgspec.structs.astuple(entry)
+
+
 def _restore(stored: _Stored) -> Listing:
-    entries = {name: Entry(*fields) for name, fields in stored.entries.items()}  # type: ignore[arg-type]
-    linked = {name: Entry(*fields) for name, fields in stored.linked.items()}  # type: ignore[arg-type]
+    entries = {name: Entry(*fields) for name, fields in stored.entries.items()}
+    linked = {name: Entry(*fields) for name, fields in stored.linked.items()}
     return Listing(stored.stamp, stored.keys, Directory(entries), linked, stored.versions, stored.untracked, stored.below, stored.excluded)

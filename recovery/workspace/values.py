@@ -9,8 +9,8 @@ OUTSIDE_LINK = "outside link"
 FLAGS = "flags"
 ATTRIBUTE = "attribute"
 ACL = "acl"
-ASPECTS = frozenset((OUTSIDE_LINK, FLAGS, ATTRIBUTE, ACL))
-"""Kinds that say of a tracked path what of it is not tracked; every other kind names a node that is in no image."""
+PARTS = (OUTSIDE_LINK, FLAGS, ATTRIBUTE, ACL)
+"""Kinds of what is tracked in part: the path stands in the image, and this of it does not."""
 
 
 @dataclass(frozen=True, slots=True)
