@@ -9,11 +9,11 @@ from collections.abc import Iterable
 
 from eventlog.errors import ScanError
 from eventlog.image import ImageTree
-from eventlog.image_tree import Directory
 from eventlog.show import show_path
 from recovery.workspace import stat_cache
 from recovery.workspace.file_clock import trusted_before
 from recovery.workspace.kept import KeptContents
+from recovery.workspace.left_out import list_excluded, tracked_directories
 from recovery.workspace.link_names import join_groups
 from recovery.workspace.listing import Listing
 from recovery.workspace.mappings import read_mapped
@@ -100,7 +100,8 @@ class Scanner:
 
     def _binding(self, identity: tuple[int, int]) -> stat_cache.Binding:
         excludes: tuple[str, ...] = tuple(getattr(self._profile, "excludes", ()))
-        return stat_cache.Binding(self._boot_id, *identity, self._reserved, excludes)
+        track = tuple(name for name in ("owners", "acls") if getattr(self._profile, name, False))
+        return stat_cache.Binding(self._boot_id, *identity, self._reserved, excludes, track)
 
     def _scan_once(self, rehash: bool, mapped: frozenset[int] | None, *, ask_each: bool) -> Scan | None:
         """One pass; None when a mount was made or taken away meanwhile."""
@@ -141,14 +142,13 @@ class Scanner:
         for path in self._known.keys() - walk.seen.keys():
             del self._known[path]
         outside = join_groups(walk.seen, walk.taken())
-        directories: dict[bytes, Directory] = {path: one.directory for path, one in walk.seen.items() if one.directory.entries}
-        self._image = self._image.succeed(walk.root, directories)
+        self._image = self._image.succeed(walk.root, tracked_directories(walk.seen))
         untracked = [Untracked(b"", kind) for kind in walk.root_untracked] + outside
         for path, listing in walk.seen.items():
             prefix = path + b"/" if path else b""
             untracked += [Untracked(prefix + name, kind) for name, kinds in listing.untracked.items() for kind in kinds]
         untracked.sort(key=lambda one: (one.path, one.kind))
-        return Scan(self._image, tuple(untracked))
+        return Scan(self._image, tuple(untracked), list_excluded(walk.seen))
 
 
 def _open_root(root: str) -> int:

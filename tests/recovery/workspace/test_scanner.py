@@ -15,7 +15,7 @@ import pytest
 from blake3 import blake3
 from hypothesis import HealthCheck, given, settings
 
-from eventlog.image import ImageTree, check_image, root_hash
+from eventlog.image import ImageTree, check_image, decode_xattrs, root_hash
 from recovery.workspace import file_clock, mounts, observe, stat_cache, walk
 from recovery.workspace import scan as scanning
 from recovery.workspace.scan import Scanner, scan
@@ -407,3 +407,53 @@ def test_flags_and_attributes_that_are_not_tracked_are_listed(space: Space) -> N
         subprocess.run(["chattr", "-i", full], check=True)
     assert {(one.path, one.kind) for one in found.untracked} == {(b"sealed", "flags"), (b"trusted", "attribute")}
     assert sorted(found.image) == [b"", b"plain", b"sealed", b"trusted"]
+
+
+class Leaving:
+    """A profile that leaves out every name that ends in `.o`, and directories called `out`."""
+
+    excludes = ("*.o", "out/")
+    owners = True
+    acls = True
+
+    def matches(self, path: bytes, is_directory: bool) -> bool:
+        return path.endswith(b".o") or is_directory and path.rpartition(b"/")[2] == b"out"
+
+
+def test_excluded_paths_are_in_no_image_and_neither_are_directories_of_nothing_else(space: Space) -> None:
+    for path in ("a/x.o", "b/x.o", "b/kept", "c/d/y.o", "e/out/deep/file", "out", "top.o"):
+        space.write(path)
+    os.mkdir(space.at("empty"))
+    scanner = Scanner(space.root, Leaving(), cache_path=space.base + "/scan.cache", boot_id=BOOT)
+    for _ in range(3):
+        found = scanner.scan()
+        assert sorted(found.image) == [b"", b"b", b"b/kept", b"empty", b"out"]
+        assert found.excluded == (b"a/x.o", b"b/x.o", b"c/d/y.o", b"e/out", b"top.o")
+        assert root_hash(found.image) == root_hash(dict(found.image.items()))
+    settle(scanner)
+    os.rename(space.at("c/d/y.o"), space.at("c/d/y"))
+    os.unlink(space.at("out"))
+    os.mkdir(space.at("out"))
+    found = scanner.scan()
+    assert sorted(found.image) == [b"", b"b", b"b/kept", b"c", b"c/d", b"c/d/y", b"empty"]
+    assert b"out" in found.excluded
+    scanner.save()
+    assert Scanner(space.root, Leaving(), cache_path=space.base + "/scan.cache", boot_id=BOOT).scan() == found
+    assert sorted(cached(space).scan().image) != sorted(found.image)  # a cache of other excludes is another's
+
+
+def test_owners_and_acls_are_tracked_by_the_profile(space: Space) -> None:
+    full = space.write("f")
+    acl = bytes.fromhex("0200000001000600ffffffff02000600e803000004000400ffffffff10000600ffffffff20000400ffffffff")
+    try:
+        os.setxattr(full, "system.posix_acl_access", acl)
+    except OSError:
+        pytest.skip("this file system has no ACLs")
+    os.symlink("f", space.at("l"))
+    tracked, plain = Scanner(space.root, Leaving()).scan(), Scanner(space.root).scan()
+    check_image(tracked.image)
+    own = (os.getuid(), os.getgid())
+    assert all(entry.owner == own for entry in tracked.image.values())
+    assert decode_xattrs(tracked.image[b"f"].acl) == ((b"system.posix_acl_access", acl),) and tracked.untracked == ()
+    assert all(entry.owner is None and entry.acl is None for entry in plain.image.values())
+    assert [(one.path, one.kind) for one in plain.untracked] == [(b"f", "acl")]
