@@ -193,17 +193,16 @@ class Watch:
             self._take_change(event, node)
 
     def _take_end(self, watch: int, node: _Node | None) -> None:
-        if node is None:
-            self._ended.discard(watch)
-        elif node.watch == watch:
+        self._ended.discard(watch)
+        self._nodes.pop(watch, None)
+        if node is not None and node.watch == watch:
             self._doubt = "a watch ended by itself"
 
     def _take_change(self, event: Event, node: _Node) -> None:
         path = node.path()
         if event.mask & inotify.DELETE_SELF:
             self._whole.add(path)
-            self._nodes.pop(event.watch, None)  # its IGNORED follows, and is no surprise
-            node.watch = None
+            node.watch = None  # so that the IGNORED that follows is no surprise
         if event.mask & (inotify.DELETE_SELF | inotify.MOVE_SELF) and node.above is None:
             self._doubt = "the root was moved or removed"
         if event.mask & inotify.IS_DIRECTORY and event.mask & _ARRIVED:

@@ -174,6 +174,7 @@ def test_a_removed_directory_made_again_is_read_whole(root: Path, watch: Watch) 
     assert not hints.doubt and b"a/deep" in hints.whole
     read_whole(str(root), hints, b"a/deep")
     hints.complete()
+    assert watch.count == 4
     (root / "a" / "deep" / "file").write_bytes(b"")
     assert changed(watch) == {b"a/deep"}
 
