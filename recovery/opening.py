@@ -31,11 +31,17 @@ from recovery.workspace.values import Scan
 
 LOG_NAME = "log.sqlite"
 SPACE_DIRECTORY = "space"
+SCAN_CACHE_NAME = "scan.cache"
 
 
 def log_path(state: str) -> str:
     """The log of a state directory."""
     return os.path.join(state, LOG_NAME)
+
+
+def scan_cache_path(state: str) -> str:
+    """The stat cache of a state directory: losing it costs time only."""
+    return os.path.join(state, SCAN_CACHE_NAME)
 
 
 def space_paths(state: str) -> SpacePaths:

@@ -50,7 +50,7 @@ def complete_restore(context: Context, side: str) -> list[Record]:
     quarantine = f"{context.journal.log_id}-{obligation.seq}"
     restored = 0
     for _ in range(ROUNDS):
-        plan = plan_restore(look(context.root), target, context.journal.state.untracked)
+        plan = plan_restore(look(context.root, context.scanner), target, context.journal.state.untracked)
         if not plan.actions:
             break
         restored += _apply_round(context, obligation, plan, quarantine)
@@ -88,7 +88,7 @@ def _lay_contents(context: Context, plan: RestorePlan) -> None:
 
 
 def _check_equal(context: Context, target: Image, obligation: Obligation) -> None:
-    found = look(context.root)
+    found = look(context.root, context.scanner)
     if root_hash(found.image).hex() == obligation.target_root:
         return
     differing = [change.path for change in diff(target, found.image) if change.op != "times"][:5]

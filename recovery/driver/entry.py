@@ -42,6 +42,7 @@ from recovery.opening import (
     log_path,
     open_session,
     remove_second_names,
+    scan_cache_path,
     space_paths,
 )
 from recovery.perform import describe_refusal, recover
@@ -56,6 +57,7 @@ from recovery.space.spawner import fork_spawner
 from recovery.state import SessionState
 from recovery.takeover import take_over
 from recovery.unlock import Unlock
+from recovery.workspace.scan import Scanner
 
 FINISH_SCANS = 3  # rule C6
 BUG = 70
@@ -203,9 +205,12 @@ def _drive_epoch(
             _say,
             _tell,
             order.accept_outside,
+            Scanner(root, cache_path=scan_cache_path(order.state), boot_id=ports.host.boot_id()),
         )
         with Heartbeat(epoch, settings.heartbeat_secs, ports.clock, _say, _progress(journal)):
             code = _work(context, order)
+        if context.scanner is not None:
+            context.scanner.save()
         space.close()
         journal.tidy(ports.clock)
     finally:

@@ -2,16 +2,22 @@
 
 from dataclasses import dataclass
 
-from eventlog.image import Entry
+from eventlog.image import ImageTree
 
 MOUNT = "mount"
 OUTSIDE_LINK = "outside link"
+FLAGS = "flags"
+ATTRIBUTE = "attribute"
+ACL = "acl"
+PARTS = (OUTSIDE_LINK, FLAGS, ATTRIBUTE, ACL)
+"""Kinds of what is tracked in part: the path stands in the image, and this of it does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Untracked:
-    """A path the image does not cover: `socket`, `character device`, `block device`, `mount`; or `outside link`, a
-    tracked file that has a further name outside the workspace."""
+    """A path the image does not cover: `socket`, `character device`, `block device`, `mount`; or a part of a tracked path that it does
+    not: `outside link` (a further name outside the workspace), `flags` (immutable or append-only), `attribute` (one outside `user.*`),
+    `acl`."""
 
     path: bytes
     kind: str
@@ -21,5 +27,5 @@ class Untracked:
 class Scan:
     """An image, complete, and what it does not cover, in byte order of path."""
 
-    image: dict[bytes, Entry]
+    image: ImageTree
     untracked: tuple[Untracked, ...]
