@@ -62,9 +62,9 @@ class Hints:
     changed: frozenset[bytes] = frozenset()
     whole: frozenset[bytes] = frozenset()
 
-    def enter(self, path: bytes, descriptor: int) -> None:
-        """The open directory `path` is about to be read: watch it first."""
-        self.watch.enter(path, descriptor)
+    def enter(self, path: bytes, descriptor: int) -> bool:
+        """The open directory `path` is about to be read: watch it first. Whether it is the one that was watched under that path."""
+        return self.watch.enter(path, descriptor)
 
     def leave(self, path: bytes) -> None:
         """The directory `path` is no longer there: it and all below lose their watches."""
@@ -115,21 +115,26 @@ class Watch:
         """Have these directories looked at by the next scan, whatever the kernel says. Not between a drain and its scan's end."""
         self._changed.update(directories)
 
-    def enter(self, path: bytes, descriptor: int) -> None:
-        """Watch the open directory `path`. Without a word when it cannot be: then the next drain is in doubt."""
+    def enter(self, path: bytes, descriptor: int) -> bool:
+        """Watch the open directory `path`. Whether that very directory was watched under this path already.
+
+        No error when it cannot be: then the next drain is in doubt.
+        """
         if self._queue is None:
-            return
+            return False
         try:
             number = self._queue.add(descriptor)
         except OSError as error:
             self._give_up(error)
-            return
+            return False
         node = self._find(path, make=True)
         assert node is not None
-        if node.watch is not None and node.watch != number:
-            self._end(node)
+        if node.watch == number and self._nodes.get(number) is node:
+            return True
+        self._end(node)
         node.watch = number
         self._nodes[number] = node
+        return False
 
     def leave(self, path: bytes) -> None:
         """End the watches of `path` and of everything below it, but for directories that have been entered elsewhere meanwhile."""
