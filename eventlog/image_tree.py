@@ -65,7 +65,7 @@ class ImageTree(Mapping[bytes, Entry]):
         """The tree of any image; itself when it is one."""
         if isinstance(image, ImageTree):
             return image
-        return ImageTree().replace(image.items())
+        return ImageTree().with_paths(image.items())
 
     def __getitem__(self, path: bytes) -> Entry:
         if not path:
@@ -102,7 +102,7 @@ class ImageTree(Mapping[bytes, Entry]):
         found = self.directories.get(path)
         return _NO_ENTRIES if found is None else found.entries
 
-    def replace(self, changed: Iterable[tuple[bytes, Entry | None]]) -> "ImageTree":
+    def with_paths(self, changed: Iterable[tuple[bytes, Entry | None]]) -> "ImageTree":
         """The tree with these paths set, or removed (None)."""
         draft = Draft(self)
         for path, entry in changed:

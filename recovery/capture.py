@@ -183,4 +183,5 @@ def _lacking(context: Context, changes: tuple[Change, ...]) -> Iterator[tuple[by
 
 def _encode(context: Context, path: bytes, entry: Entry) -> Iterator[Blob]:
     assert entry.content is not None
-    return encode_content(read_verified(context.root, path, entry.content, entry.size))
+    kept = context.scanner.kept.get(entry.content) if context.scanner else None
+    return encode_content([kept] if kept is not None else read_verified(context.root, path, entry.content, entry.size))

@@ -117,7 +117,7 @@ def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socke
         if not os.path.exists(log_path(order.state)) and holders.has_begun(root, name, state_directory):
             raise log_missing(order.state)
         try:
-            known = open_session(order.session, settings.epoch, settings.allow_network, ports.clock, ports.ids)
+            known = open_session(order.session, settings.epoch, settings.allow_network, ports.clock, ports.ids, ports.host.boot_id())
         except (CrashworthyError, OSError):
             # A session that could not begin must not keep the workspace from any other; one that another process began meanwhile must.
             if is_new and not os.path.exists(log_path(order.state)):

@@ -16,7 +16,7 @@ class Listing(msgspec.Struct):
     `stamp` is the directory's own version before it was listed, None when that is no proof that the names are still these. `keys` has
     every name of it but those left out; None for one that must be looked at closely again. `directory` has the entries; `linked` those of
     files with further names, before the group is known, and `versions` the versions of these; `untracked` why a name, or a part of it, is
-    not covered; `below` the names of directories.
+    not covered; `below` the names of directories, with device and inode.
     """
 
     stamp: Key | None
@@ -25,7 +25,7 @@ class Listing(msgspec.Struct):
     linked: dict[bytes, Entry]
     versions: dict[bytes, Key]
     untracked: dict[bytes, tuple[str, ...]]
-    below: set[bytes]
+    below: dict[bytes, tuple[int, int]]
 
     def own(self, taken: set[int]) -> dict[bytes, Entry]:
         """The entries, to be written to: a copy made once per scan, for the directory may stand in an image. `taken`: ids of copies."""
@@ -37,5 +37,5 @@ class Listing(msgspec.Struct):
 
 def empty_listing() -> Listing:
     """A directory of which nothing is known."""
-    return Listing(None, {}, Directory({}), {}, {}, {}, set())
+    return Listing(None, {}, Directory({}), {}, {}, {}, {})
 

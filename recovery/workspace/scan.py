@@ -14,11 +14,12 @@ from eventlog.show import show_path
 from recovery.workspace import stat_cache
 from recovery.workspace.file_clock import trusted_before
 from recovery.workspace.hinted import HintedWalk, WatchedWalk, find_mapped, find_young
+from recovery.workspace.kept import KeptContents
 from recovery.workspace.link_names import join_groups
 from recovery.workspace.listing import Listing
 from recovery.workspace.mappings import read_mapped
 from recovery.workspace.mounts import Mounts
-from recovery.workspace.observe import ChangedUnderneath, Keep
+from recovery.workspace.observe import ChangedUnderneath
 from recovery.workspace.side import RESERVED_NAME
 from recovery.workspace.values import Scan, Untracked
 from recovery.workspace.walk import TRIES, Excluding, Trust, Walk
@@ -41,7 +42,8 @@ def scan(root: str, *, side_directory_name: bytes | None) -> Scan:
 
 class Scanner:
     """Scans one workspace again and again. With `cache_path` it begins with what an earlier process saved there under the same `boot_id`;
-    losing that file costs time only."""
+    losing that file costs time only. `hashed` counts the files that the newest scan had to read, `kept`
+    has the contents of small ones among them."""
 
     def __init__(
         self,
@@ -62,7 +64,8 @@ class Scanner:
         self._mapped: frozenset[int] | None = frozenset()
         self._young: set[bytes] | None = None
         self._unsaved = 0
-        self.keep: Keep | None = None
+        self.hashed = 0
+        self.kept = KeptContents()
 
     def scan(self, rehash: bool = False, hints: Hints | None = None, processes: Iterable[int] = ()) -> Scan:
         """Read the tree (a link to the root is resolved), leaving out the side directory directly below it.
@@ -71,6 +74,8 @@ class Scanner:
         `processes` are pids that may have files mapped. Names that vanish meanwhile are absent; a file that
         changes while it is read is read again, three times at most. Raises `RootMissing`, or `ScanError` naming the path and the reason.
         """
+        self.hashed = 0
+        self.kept.clear()
         now = read_mapped(processes)
         mapped = None if now is None or self._mapped is None else now | self._mapped
         for attempt in range(TRIES):
@@ -110,7 +115,7 @@ class Scanner:
             trust = Trust(trusted_before(root), mapped, rehash)  # the clock is read before anything else
             points = None if attempt == TRIES - 1 else mounts.points
             make = self._choose_walk(trust, hints, attempt)
-            walk = make(root, self._known, trust, points, self._profile, self._reserved, self.keep)
+            walk = make(root, self._known, trust, points, self._profile, self._reserved, self.kept.keep)
             if isinstance(walk, WatchedWalk) and hints is not None:
                 walk.hints = hints
             elif isinstance(walk, HintedWalk) and hints is not None:
@@ -124,6 +129,7 @@ class Scanner:
         finally:
             walk.close()
             self._unsaved += walk.hashed
+            self.hashed += walk.hashed
             have_changed = mounts.have_changed()
             mounts.close()
         if have_changed and points is not None:

@@ -42,7 +42,7 @@ class _Stored(msgspec.Struct, array_like=True):
     linked: dict[bytes, tuple[object, ...]]
     versions: dict[bytes, Key]
     untracked: dict[bytes, tuple[str, ...]]
-    below: set[bytes]
+    below: dict[bytes, tuple[int, int]]
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -52,7 +52,7 @@ _decoder = msgspec.msgpack.Decoder(tuple[Binding, list[_Stored]])
 def save(path: str, binding: Binding, known: dict[bytes, Listing]) -> None:
     """Write the cache whole, or leave it as it was: losing it costs time only, so that no error comes out of this."""
     body = _encoder.encode((binding, [_store(name, listing) for name, listing in known.items()]))
-    temporary = f"{path}.new-{os.getpid()}"
+    temporary = f"{path}.new"  # one name, so that killed writers leave one file at most; two at once spoil it for the checksum to find
     with contextlib.suppress(OSError):
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:

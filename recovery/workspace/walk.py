@@ -207,7 +207,7 @@ class Walk:
         elif kind == "d":
             entry, key, untracked = observe.observe_directory(name, descriptor)
             self._note(frame, name, key, entry, untracked)
-            frame.listing.below.add(name)
+            frame.listing.below[name] = key[:2]
         elif kind == "l":
             self._note(frame, name, key, observe.observe_link(name, descriptor, key), ())
         elif kind == "p":
@@ -236,7 +236,7 @@ class Walk:
         """Remember what a name stands for. A version too young to be told from the next is not remembered (case 1)."""
         listing = frame.listing
         if entry is None or entry.kind != "d":
-            listing.below.discard(name)
+            listing.below.pop(name, None)
         listing.linked.pop(name, None)
         listing.versions.pop(name, None)
         if listing.directory.entries.get(name) != entry:  # of a file with further names: until its group is known
@@ -260,7 +260,7 @@ class Walk:
         listing.linked.pop(name, None)
         listing.versions.pop(name, None)
         listing.untracked.pop(name, None)
-        listing.below.discard(name)
+        listing.below.pop(name, None)
 
     def _enter(self, frame: Frame, name: bytes) -> None:
         if name not in frame.listing.below:
@@ -275,7 +275,7 @@ class Walk:
                 return
             try:
                 stamp = key_of(os.fstat(descriptor))
-                is_other = key is not None and key[:2] != stamp[:2]
+                is_other = frame.listing.below[name] != stamp[:2]
                 if not is_other and self._careful is None and not look_through(descriptor).is_on_mount_of(self._root_status):
                     is_other = True
             except BaseException:
