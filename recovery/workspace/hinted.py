@@ -66,9 +66,8 @@ class HintedWalk(Walk):
             frame.pending = [name for name in way if name in listing.below]
 
     def _must_enter(self, listing: Listing, path: bytes, name: bytes, before: dict[bytes, Key | None]) -> bool:
-        below = join(path, name)
         known = before.get(name)
-        return known is None or known != listing.keys[name] or below in self._way or below not in self.known
+        return known is None or known != listing.keys[name] or join(path, name) in self._way
 
     def _find_partners(self) -> None:
         """Raise `PartnerFound` when a file that was read now for its further names is remembered elsewhere as having one only."""

@@ -5,13 +5,13 @@ import mmap
 import os
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from eventlog.image import root_hash
-from recovery.workspace import hinted
+from recovery.workspace import hinted, walk
 from recovery.workspace.scan import Scanner
 from recovery.workspace.watch import Watch
 
@@ -119,6 +119,35 @@ def test_a_swapped_tree_is_read_whole(pair: Pair) -> None:
     wait_until_old(pair)
     exchange(pair.root / "a", pair.root / "b")
     pair.compare()
+
+
+def test_what_changes_between_drain_and_scan_below_a_directory_that_is_read_is_seen(pair: Pair) -> None:
+    wait_until_old(pair)
+    (pair.root / "top").touch()
+    hints = pair.watch.drain()
+    (pair.root / "b" / "late").touch()
+    assert b"b/late" in pair.hinted.scan(hints=hints).image
+    pair.compare()
+
+
+def test_every_directory_is_watched_before_its_names_are_read(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[bytes] = []
+    real = walk.Walk.look_at_names
+
+    def check(self: walk.Walk, frame: walk.Frame, new: Iterable[bytes], known: Mapping[bytes, walk.Key | None]) -> None:
+        node = watched[-1]._find(frame.path, make=False)
+        assert node is not None and node.watch is not None, frame.path
+        read.append(frame.path)
+        real(self, frame, new, known)
+
+    monkeypatch.setattr(walk.Walk, "look_at_names", check)
+    watched = [Watch(str(pair.root), read_mountinfo=lambda: MOUNTS)]
+    scanner = Scanner(str(pair.root))
+    scanner.scan(hints=watched[-1].drain())
+    (pair.root / "new" / "below").mkdir(parents=True)
+    scanner.scan(hints=watched[-1].drain())
+    assert read.count(b"a/deep") == 1 and b"new/below" in read
+    watched[-1].close()
 
 
 def test_a_failed_scan_is_made_good_by_a_whole_one(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
