@@ -38,7 +38,7 @@ class HintedWalk(Walk):
     def prepare(self, hints: Hints, suspects: Iterable[bytes]) -> None:
         """What to look at: `suspects` are directories, beside those of the hints."""
         self.hints = hints
-        self._named = hints.changed | hints.whole | frozenset(suspects)
+        self._named = {*hints.changed, *hints.whole, *suspects}
         self._linked = {path for path, listing in self.known.items() if listing.linked}
         self._way = _ancestors(self._named | self._linked)
         self._whole: set[bytes] = set()
@@ -66,8 +66,11 @@ class HintedWalk(Walk):
             frame.pending = [name for name in way if name in listing.below]
 
     def _must_enter(self, listing: Listing, path: bytes, name: bytes, before: dict[bytes, Key | None]) -> bool:
-        known = before.get(name)
-        return known is None or known != listing.keys[name] or join(path, name) in self._way
+        """Whether a directory is on the way, or is not the version that was remembered: it changed after the queue was drained."""
+        known, below = before.get(name), join(path, name)
+        if known is None or known != listing.keys[name]:
+            self._named.add(below)
+        return below in self._named or below in self._way
 
     def _find_partners(self) -> None:
         """Raise `PartnerFound` when a file that was read now for its further names is remembered elsewhere as having one only."""
