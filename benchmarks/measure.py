@@ -24,6 +24,23 @@ def interleave(subjects: Mapping[str, Work], rounds: int, warm: int = 5) -> dict
     return seconds
 
 
+def interleave_prepared(subjects: Mapping[str, tuple[Work, Work]], rounds: int, warm: int = 1) -> dict[str, list[float]]:
+    """Like `interleave`, for work that can be done once only: of each pair the first prepares a round and is not counted."""
+    names = list(subjects)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(warm + rounds):
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            prepare, work = subjects[name]
+            prepare()
+            before = time.perf_counter()
+            work()
+            passed = time.perf_counter() - before
+            if number >= warm:
+                seconds[name].append(passed)
+    return seconds
+
+
 @dataclass
 class Report:
     """Lines for people as they come, and the same as one JSON object at the end."""

@@ -12,6 +12,7 @@ from eventlog.image import ImageTree
 from eventlog.show import show_path
 from recovery.workspace import stat_cache
 from recovery.workspace.file_clock import trusted_before
+from recovery.workspace.hinted import HintedWalk, WatchedWalk, find_mapped, find_young
 from recovery.workspace.kept import KeptContents
 from recovery.workspace.left_out import list_excluded, tracked_directories
 from recovery.workspace.link_names import join_groups
@@ -22,6 +23,7 @@ from recovery.workspace.observe import ChangedUnderneath
 from recovery.workspace.side import RESERVED_NAME
 from recovery.workspace.values import Scan, Untracked
 from recovery.workspace.walk import TRIES, Excluding, Trust, Walk
+from recovery.workspace.watch import Hints
 
 __all__ = ["RootMissing", "Scan", "Scanner", "Untracked", "scan"]
 
@@ -60,14 +62,16 @@ class Scanner:
         self._known: dict[bytes, Listing] = {}
         self._image = ImageTree()
         self._mapped: frozenset[int] | None = frozenset()
+        self._young: set[bytes] | None = None
         self._unsaved = 0
         self.hashed = 0
         self.kept = KeptContents()
 
-    def scan(self, rehash: bool = False, hints: object = None, processes: Iterable[int] = ()) -> Scan:
+    def scan(self, rehash: bool = False, hints: Hints | None = None, processes: Iterable[int] = ()) -> Scan:
         """Read the tree (a link to the root is resolved), leaving out the side directory directly below it.
 
-        `rehash` trusts nothing; `processes` are pids that may have files mapped. Names that vanish meanwhile are absent; a file that
+        `rehash` trusts nothing; `hints` are those of a watcher of this root, drained just now: then only what they name is looked at.
+        `processes` are pids that may have files mapped. Names that vanish meanwhile are absent; a file that
         changes while it is read is read again, three times at most. Raises `RootMissing`, or `ScanError` naming the path and the reason.
         """
         self.hashed = 0
@@ -76,7 +80,7 @@ class Scanner:
         mapped = None if now is None or self._mapped is None else now | self._mapped
         for attempt in range(TRIES):
             try:
-                found = self._scan_once(rehash, mapped, ask_each=attempt == TRIES - 1)
+                found = self._scan_once(rehash, mapped, hints, attempt)
             except ChangedUnderneath:
                 continue
             if found is None:
@@ -103,15 +107,21 @@ class Scanner:
         track = tuple(name for name in ("owners", "acls") if getattr(self._profile, name, False))
         return stat_cache.Binding(self._boot_id, *identity, self._reserved, excludes, track)
 
-    def _scan_once(self, rehash: bool, mapped: frozenset[int] | None, *, ask_each: bool) -> Scan | None:
-        """One pass; None when a mount was made or taken away meanwhile."""
+    def _scan_once(self, rehash: bool, mapped: frozenset[int] | None, hints: Hints | None, attempt: int) -> Scan | None:
+        """One pass; None when a mount was made or taken away meanwhile. Only the first is by hints: in doubt everything is read."""
         root = _open_root(self._root)
         try:
             self._meet_root(root)
             mounts = Mounts(root)
             trust = Trust(trusted_before(root), mapped, rehash)  # the clock is read before anything else
-            points = None if ask_each else mounts.points
-            walk = Walk(root, self._known, trust, points, self._profile, self._reserved, self.kept.keep)
+            points = None if attempt == TRIES - 1 else mounts.points
+            make = self._choose_walk(trust, hints, attempt)
+            walk = make(root, self._known, trust, points, self._profile, self._reserved, self.kept.keep)
+            if isinstance(walk, WatchedWalk) and hints is not None:
+                walk.hints = hints
+            elif isinstance(walk, HintedWalk) and hints is not None:
+                walk.prepare(hints, (self._young or set()) | find_mapped(self._known, trust.mapped or frozenset()))
+            self._young = None  # until this pass is complete, the next one must be whole
         except BaseException:
             os.close(root)
             raise
@@ -125,7 +135,17 @@ class Scanner:
             mounts.close()
         if have_changed and points is not None:
             return None
-        return self._finish(walk)
+        found = self._finish(walk, hints)
+        self._young = find_young(walk.visited if isinstance(walk, HintedWalk) else walk.seen)
+        if hints is not None:
+            hints.complete()
+        return found
+
+    def _choose_walk(self, trust: Trust, hints: Hints | None, attempt: int) -> type[Walk]:
+        if hints is None:
+            return Walk
+        is_whole = bool(hints.doubt) or attempt > 0 or self._young is None or trust.doubts_files
+        return WatchedWalk if is_whole else HintedWalk
 
     def _meet_root(self, root: int) -> None:
         """Another root than before has another past."""
@@ -138,9 +158,11 @@ class Scanner:
         if self._cache_path is not None and self._boot_id:
             self._known = stat_cache.load(self._cache_path, self._binding(identity))
 
-    def _finish(self, walk: Walk) -> Scan:
+    def _finish(self, walk: Walk, hints: Hints | None) -> Scan:
         for path in self._known.keys() - walk.seen.keys():
             del self._known[path]
+            if hints is not None:
+                hints.leave(path)
         outside = join_groups(walk.seen, walk.taken())
         self._image = self._image.succeed(walk.root, tracked_directories(walk.seen))
         untracked = [Untracked(b"", kind) for kind in walk.root_untracked] + outside

@@ -6,7 +6,7 @@ remembered or is too young to be told from the next.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -55,7 +55,7 @@ class Trust:
 
 
 @dataclass(slots=True)
-class _Frame:
+class Frame:
     """A directory being walked; `descriptor` is None while it is closed to keep within the bound."""
 
     path: bytes
@@ -82,7 +82,7 @@ class Walk:
         reserved: bytes | None,
         keep: Keep | None,
     ) -> None:
-        self._known = known
+        self.known = known
         self._trust = trust
         self._careful = None if mount_points is None else {point.rpartition(b"/")[0] for point in mount_points}
         self._root_status: Status = look_through(root)
@@ -90,8 +90,8 @@ class Walk:
         self._tracking = Tracking(profile.owners, profile.acls) if profile is not None else Tracking()
         self._reserved = reserved
         self._keep = keep
-        self._frames: list[_Frame] = []
-        self._groups: dict[tuple[int, int], observe.Observed] = {}
+        self._frames: list[Frame] = []
+        self.groups: dict[tuple[int, int], observe.Observed] = {}
         self._taken: set[int] = set()
         self._descriptor = root
         self.seen: dict[bytes, Listing] = {}
@@ -126,25 +126,29 @@ class Walk:
 
     def _begin(self, path: bytes, descriptor: int, stamp: Key) -> None:
         """Take up an open directory: look at all its names, and note which to descend into."""
-        listing = self._known.get(path)
+        listing = self.known.get(path)
         if listing is None:
-            listing = self._known[path] = empty_listing()
-        frame = _Frame(path, descriptor, listing, (stamp[0], stamp[1]))
+            listing = self.known[path] = empty_listing()
+        frame = Frame(path, descriptor, listing, (stamp[0], stamp[1]))
         if len(self._frames) >= _OPEN_LIMIT:
             self._suspend(self._frames[-_OPEN_LIMIT])
         self._frames.append(frame)
         self.seen[path] = listing
-        self._look_at_names(frame, self._list(frame, stamp))
-        frame.pending = list(listing.below)
+        self.read_names(frame, stamp)
 
-    def _list(self, frame: _Frame, stamp: Key) -> list[bytes]:
+    def read_names(self, frame: Frame, stamp: Key) -> None:
+        """Look at the names of the innermost directory, and choose which to descend into."""
+        self.look_at_names(frame, self._list(frame, stamp), frame.listing.keys)
+        frame.pending = list(frame.listing.below)
+
+    def _list(self, frame: Frame, stamp: Key) -> list[bytes]:
         """Bring the names up to date; those that are new, which is none when the directory is the version that was listed before."""
         listing = frame.listing
         if listing.stamp == stamp and stamp[CHANGE_TIME] < self._trust.before and not self._trust.rehash:
             return []
         listing.stamp = None
         listing.excluded.clear()  # of the new list, each is asked again: it may be of another kind now
-        names = {os.fsencode(name) for name in os.listdir(self._current())}  # a busy directory may list a name twice
+        names = {os.fsencode(name) for name in os.listdir(self.current())}  # a busy directory may list a name twice
         if not frame.path and self._reserved is not None:
             names.discard(self._reserved)
         for name in listing.keys.keys() - names:
@@ -153,14 +157,14 @@ class Walk:
             listing.stamp = stamp
         return list(names - listing.keys.keys())
 
-    def _look_at_names(self, frame: _Frame, new: Iterable[bytes]) -> None:
-        """The hot loop: one stat for each name, and nothing else for what is as it was."""
-        descriptor, before = self._current(), self._trust.before
+    def look_at_names(self, frame: Frame, new: Iterable[bytes], known: Mapping[bytes, Key | None]) -> None:
+        """The hot loop: one stat for each name of `known`, and nothing else for what is as it was; the `new` are looked at closely."""
+        descriptor, before = self.current(), self._trust.before
         mapped, doubts = self._trust.mapped, self._trust.doubts_files
         changed: list[bytes] = list(new)
         careful = self._careful is None or frame.path in self._careful
         stat_at: Callable[..., os.stat_result] = _stat
-        for name, key in frame.listing.keys.items():
+        for name, key in known.items():
             try:
                 found = stat_at(name, dir_fd=descriptor, follow_symlinks=False)
             except OSError:
@@ -187,8 +191,8 @@ class Walk:
         for name in changed:
             self._look_closely(frame, name)
 
-    def _look_closely(self, frame: _Frame, name: bytes) -> None:
-        path = _join(frame.path, name)
+    def _look_closely(self, frame: Frame, name: bytes) -> None:
+        path = join(frame.path, name)
         with _naming(path):
             for _ in range(TRIES):
                 try:
@@ -201,8 +205,8 @@ class Walk:
                     continue
         raise ScanError(f"{show_path(path)} keeps changing while it is read; try again when it is quiet")
 
-    def _take(self, frame: _Frame, name: bytes, path: bytes) -> None:
-        descriptor = self._current()
+    def _take(self, frame: Frame, name: bytes, path: bytes) -> None:
+        descriptor = self.current()
         found = _stat(name, dir_fd=descriptor, follow_symlinks=False)
         key = key_of(found)
         kind = kind_of(key[2])
@@ -228,21 +232,21 @@ class Walk:
     def _is_on_our_mount(self, name: bytes, descriptor: int) -> bool:
         return look_at(name, descriptor).is_on_mount_of(self._root_status)
 
-    def _take_file(self, frame: _Frame, name: bytes, key: Key) -> None:
-        known = self._groups.get((key[0], key[1])) if key[3] > 1 else None
+    def _take_file(self, frame: Frame, name: bytes, key: Key) -> None:
+        known = self.groups.get((key[0], key[1])) if key[3] > 1 else None
         if known is not None and known[1] == key:
             entry, key, untracked = known
         else:
-            entry, key, untracked = observe.observe_file(name, self._current(), self._tracking, self._keep)
+            entry, key, untracked = observe.observe_file(name, self.current(), self._tracking, self._keep)
             self.hashed += 1
             if key[3] > 1:
-                self._groups[(key[0], key[1])] = entry, key, untracked
+                self.groups[(key[0], key[1])] = entry, key, untracked
         self._note(frame, name, key, entry, untracked)
         if key[3] > 1:
             frame.listing.linked[name] = entry
             frame.listing.versions[name] = key
 
-    def _note(self, frame: _Frame, name: bytes, key: Key, entry: Entry | None, untracked: tuple[str, ...]) -> None:
+    def _note(self, frame: Frame, name: bytes, key: Key, entry: Entry | None, untracked: tuple[str, ...]) -> None:
         """Remember what a name stands for. A version too young to be told from the next is not remembered (case 1)."""
         listing = frame.listing
         if entry is None or entry.kind != "d":
@@ -261,7 +265,7 @@ class Walk:
             listing.untracked.pop(name, None)
         listing.keys[name] = key if key[CHANGE_TIME] < self._trust.before else None
 
-    def _forget(self, frame: _Frame, name: bytes) -> None:
+    def _forget(self, frame: Frame, name: bytes) -> None:
         """The name is not there, or is none of ours."""
         listing = frame.listing
         if name in listing.directory.entries:
@@ -272,14 +276,14 @@ class Walk:
         listing.untracked.pop(name, None)
         listing.below.pop(name, None)
 
-    def _enter(self, frame: _Frame, name: bytes) -> None:
+    def _enter(self, frame: Frame, name: bytes) -> None:
         if name not in frame.listing.below:
             return
-        path = _join(frame.path, name)
+        path = join(frame.path, name)
         key = frame.listing.keys[name]
         with _naming(path):
             try:
-                descriptor = observe.open_or_changed(name, self._current(), OPEN_DIRECTORY)
+                descriptor = observe.open_or_changed(name, self.current(), OPEN_DIRECTORY)
             except ChangedUnderneath:
                 self._enter_again(frame, name, path)
                 return
@@ -302,7 +306,7 @@ class Walk:
                     os.close(descriptor)
                 raise
 
-    def _enter_again(self, frame: _Frame, name: bytes, path: bytes) -> None:
+    def _enter_again(self, frame: Frame, name: bytes, path: bytes) -> None:
         """The directory is no longer what was looked at: look again, a bounded number of times."""
         frame.tries[name] = frame.tries.get(name, 0) + 1
         if frame.tries[name] > TRIES:
@@ -311,13 +315,14 @@ class Walk:
         if name in frame.listing.below:
             frame.pending.append(name)
 
-    def _current(self) -> int:
+    def current(self) -> int:
+        """The descriptor of the innermost directory."""
         descriptor = self._frames[-1].descriptor
         if descriptor is None:
             raise InternalError("the innermost directory of a scan is not open")
         return descriptor
 
-    def _suspend(self, frame: _Frame) -> None:
+    def _suspend(self, frame: Frame) -> None:
         if frame.descriptor is not None:
             os.close(frame.descriptor)
             frame.descriptor = None
@@ -331,8 +336,8 @@ class Walk:
         self._frames.pop()
         self._suspend(left)
 
-    def _open_above(self, above: _Frame) -> int:
-        descriptor = os.open(b"..", OPEN_DIRECTORY, dir_fd=self._current())
+    def _open_above(self, above: Frame) -> int:
+        descriptor = os.open(b"..", OPEN_DIRECTORY, dir_fd=self.current())
         found = os.fstat(descriptor)
         if (found.st_dev, found.st_ino) != above.inode:
             os.close(descriptor)
@@ -340,7 +345,7 @@ class Walk:
         return descriptor
 
 
-def _join(path: bytes, name: bytes) -> bytes:
+def join(path: bytes, name: bytes) -> bytes:
     return path + b"/" + name if path else name
 
 
