@@ -5,6 +5,7 @@ An `Image` is a mapping from path to `Entry`, with the root at `b""`. It is comp
 
 from eventlog.image_diff import check_image, diff, fold_changes, fold_into, is_identity_change
 from eventlog.image_hash import NO_CHANGES, changes_digest, decode_owner, encode_change, root_hash
+from eventlog.image_tree import ImageTree
 from eventlog.image_values import (
     Change,
     Entry,
@@ -27,6 +28,7 @@ __all__ = [
     "Change",
     "Entry",
     "Image",
+    "ImageTree",
     "Kind",
     "Operation",
     "changes_digest",

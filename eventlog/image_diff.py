@@ -4,11 +4,13 @@ Fold and diff are inverses: `fold_changes(before, diff(before, after)) == after`
 event whose changes do not fit the image before it is damage, never a best effort.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
+from typing import overload
 
 import msgspec
 
 from eventlog.errors import CorruptError
+from eventlog.image_tree import Draft, ImageTree
 from eventlog.image_values import (
     Change,
     Entry,
@@ -25,15 +27,43 @@ from eventlog.show import show_path
 
 def diff(before: Image, after: Image) -> tuple[Change, ...]:
     """The changes that turn `before` into `after`, one per differing path, in byte order of path."""
+    if isinstance(before, ImageTree) and isinstance(after, ImageTree):
+        return _diff_trees(before, after)
     changes = [delete_change(path) for path in before if path not in after]
     for path, entry in after.items():
         old = before.get(path)
         if old == entry:
             continue
-        if old is not None and old.has_identity_of(entry):
-            changes.append(times_change(path, entry.mtime_ns))
-        else:
-            changes.append(put_change(path, entry))
+        changes.append(_change_to(path, old, entry))
+    changes.sort(key=lambda change: change.path)
+    return tuple(changes)
+
+
+def _change_to(path: bytes, old: Entry | None, entry: Entry) -> Change:
+    if old is not None and old.has_identity_of(entry):
+        return times_change(path, entry.mtime_ns)
+    return put_change(path, entry)
+
+
+def _diff_trees(before: ImageTree, after: ImageTree) -> tuple[Change, ...]:
+    """`diff` that looks only into directories that are not shared and were not found equal before."""
+    changes: list[Change] = []
+    if before.root != after.root:
+        changes.append(delete_change(b"") if after.root is None else _change_to(b"", before.root, after.root))
+    for path, directory in before.directories.items():
+        if path not in after.directories:
+            prefix = path + b"/" if path else b""
+            changes += [delete_change(prefix + name) for name in directory.entries]
+    for path, directory in after.directories.items():
+        found = before.directories.get(path)
+        if found is not None and found.equals(directory):
+            continue
+        old = before.names_in(path)
+        prefix = path + b"/" if path else b""
+        changes += [delete_change(prefix + name) for name in old if name not in directory.entries]
+        changes += [
+            _change_to(prefix + name, old.get(name), entry) for name, entry in directory.entries.items() if old.get(name) != entry
+        ]
     changes.sort(key=lambda change: change.path)
     return tuple(changes)
 
@@ -43,14 +73,22 @@ def is_identity_change(changes: Iterable[Change]) -> bool:
     return any(change.op != "times" for change in changes)
 
 
-def fold_changes(image: Image, changes: Iterable[Change]) -> dict[bytes, Entry]:
-    """The image after `changes`; `image` stays as it is. `CorruptError` when they do not fit it."""
+@overload
+def fold_changes(image: ImageTree, changes: Iterable[Change]) -> ImageTree: ...
+@overload
+def fold_changes(image: Image, changes: Iterable[Change]) -> Image: ...
+def fold_changes(image: Image, changes: Iterable[Change]) -> Image:
+    """The image after `changes`: a tree from a tree, else a new dictionary; `image` stays. `CorruptError` when they do not fit it."""
+    if isinstance(image, ImageTree):
+        draft = Draft(image)
+        fold_into(draft, changes)
+        return draft.finish()
     folded = dict(image)
     fold_into(folded, changes)
     return folded
 
 
-def fold_into(image: dict[bytes, Entry], changes: Iterable[Change]) -> None:
+def fold_into(image: MutableMapping[bytes, Entry], changes: Iterable[Change]) -> None:
     """`fold_changes` in place, for long histories. After a `CorruptError` the dictionary is not to be used."""
     last: bytes | None = None
     closed: set[bytes] = set()
@@ -66,7 +104,7 @@ def fold_into(image: dict[bytes, Entry], changes: Iterable[Change]) -> None:
         _check_closed(image, closed)
 
 
-def _fold_one(image: dict[bytes, Entry], old: Entry | None, change: Change) -> None:
+def _fold_one(image: MutableMapping[bytes, Entry], old: Entry | None, change: Change) -> None:
     if change.op == "put":
         _fold_put(image, change)
     elif old is None:
@@ -81,7 +119,7 @@ def _fold_one(image: dict[bytes, Entry], old: Entry | None, change: Change) -> N
         del image[change.path]
 
 
-def _fold_put(image: dict[bytes, Entry], change: Change) -> None:
+def _fold_put(image: MutableMapping[bytes, Entry], change: Change) -> None:
     path, entry = change.path, change.entry
     if entry is None:
         raise CorruptError(f"put of {show_path(path)} without an entry")
@@ -100,6 +138,11 @@ def _is_directory(image: Image, path: bytes) -> bool:
 
 
 def _check_closed(image: Image, closed: set[bytes]) -> None:
+    if isinstance(image, Draft):
+        for path in closed:
+            if image.has_names(path):
+                raise CorruptError(f"names in {show_path(path)} are left without their directory")
+        return
     for path in image:
         if path and parent_of(path) in closed:
             raise CorruptError(f"{show_path(path)} is left without its directory")

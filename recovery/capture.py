@@ -21,7 +21,7 @@ from recovery.labels import Label
 from recovery.space.ledger import append_fenced
 from recovery.space.records import ScanFailed
 from recovery.workspace.content import read_verified
-from recovery.workspace.scan import RootMissing, scan
+from recovery.workspace.scan import RootMissing, Scanner, scan
 from recovery.workspace.side import RESERVED_NAME, RootIdentity, is_same_root, read_root_identity, recorded_root
 from recovery.workspace.values import Scan, Untracked
 
@@ -57,15 +57,15 @@ def list_untracked(nodes: tuple[Untracked, ...]) -> list[events.Untracked]:
     return [events.Untracked(encode_bytes(node.path), node.kind) for node in nodes]
 
 
-def look(root: str) -> Scan:
-    """One scan of a workspace. Raises ScanError, RootMissing."""
-    return scan(root, side_directory_name=RESERVED_NAME)
+def look(root: str, scanner: Scanner | None = None) -> Scan:
+    """One scan of a workspace, by the driver's own scanner where there is one. Raises ScanError, RootMissing."""
+    return scan(root, side_directory_name=RESERVED_NAME) if scanner is None else scanner.scan()
 
 
 def capture(context: Context) -> Capture:
     """Scan and make everything ready that a commit of the difference needs. Raises ScanError."""
     for attempt in range(1, TRIES + 1):
-        found = look(context.root)
+        found = look(context.root, context.scanner)
         changes = diff(context.journal.state.image, found.image)
         try:
             blobs = tuple(_new_blobs(context, changes))
@@ -189,4 +189,5 @@ def _lacking(context: Context, changes: tuple[Change, ...]) -> Iterator[tuple[by
 
 def _encode(context: Context, path: bytes, entry: Entry) -> Iterator[Blob]:
     assert entry.content is not None
-    return encode_content(read_verified(context.root, path, entry.content, entry.size))
+    kept = context.scanner.kept.get(entry.content) if context.scanner else None
+    return encode_content([kept] if kept is not None else read_verified(context.root, path, entry.content, entry.size))

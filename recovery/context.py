@@ -7,6 +7,7 @@ from eventlog.ports import Clock, Host, Ids
 from recovery.journal import Journal
 from recovery.space.ledger import Ledger
 from recovery.space.local import LocalSpace, SpacePaths
+from recovery.workspace.scan import Scanner
 
 
 @dataclass(slots=True)
@@ -25,6 +26,7 @@ class Context:
     say: Callable[[str], None]
     tell: Callable[[str], None]
     accept_outside: str = ""
+    scanner: Scanner | None = None
 
     @property
     def epoch(self) -> int:

@@ -13,6 +13,7 @@ from recovery.space.ledger import LedgerView
 from recovery.space.records import Attempt, LedgerState
 from recovery.state import CallState, SessionState
 from recovery.takeover import is_abreast
+from recovery.workspace.scan import Scanner
 from recovery.workspace.side import is_same_root, read_root_identity
 from recovery.workspace.values import Scan
 
@@ -39,11 +40,18 @@ def open_ledger_fact(ledger: LedgerView | LogMissingError | CorruptError, state:
 
 
 def gather(
-    state: SessionState, hashes: list[str], ledger: LedgerState | None, ledger_fact: LedgerFact, root: str, host: Host, accepted: str
+    state: SessionState,
+    hashes: list[str],
+    ledger: LedgerState | None,
+    ledger_fact: LedgerFact,
+    root: str,
+    host: Host,
+    accepted: str,
+    scanner: Scanner | None = None,
 ) -> Evidence:
     """All facts. `accepted` is the root hash of an outside state that a person accepted (rule C4). Raises ScanError."""
     root_fact = observe_root(root, state)
-    found = look(root) if root_fact is RootFact.PRESENT else None
+    found = look(root, scanner) if root_fact is RootFact.PRESENT else None
     removed, difference, scanned = _compare(state, found)
     if difference is DifferenceFact.MASS_DELETION and scanned == accepted:
         difference = DifferenceFact.DIFFERENT

@@ -26,16 +26,23 @@ from recovery.space.local import SpacePaths
 from recovery.space.records import Header
 from recovery.state import SessionState
 from recovery.workspace.content import read_verified
+from recovery.workspace.scan import Scanner
 from recovery.workspace.side import read_root_identity
 from recovery.workspace.values import Scan
 
 LOG_NAME = "log.sqlite"
 SPACE_DIRECTORY = "space"
+SCAN_CACHE_NAME = "scan.cache"
 
 
 def log_path(state: str) -> str:
     """The log of a state directory."""
     return os.path.join(state, LOG_NAME)
+
+
+def scan_cache_path(state: str) -> str:
+    """The stat cache of a state directory: losing it costs time only."""
+    return os.path.join(state, SCAN_CACHE_NAME)
 
 
 def space_paths(state: str) -> SpacePaths:
@@ -74,7 +81,9 @@ def log_missing(state: str) -> LogMissingError:
     return LogMissingError(f"{name}: the log is missing, though its session has run; put it back: a missing log is never made anew")
 
 
-def open_session(session: Session, epoch: int | None, allow_network: bool, clock: Clock, ids: Ids) -> Known | None:
+def open_session(
+    session: Session, epoch: int | None, allow_network: bool, clock: Clock, ids: Ids, boot_id: str = ""
+) -> Known | None:
     """Make the session's log when there is none yet: None then. An existing session must be the same one, and its state is returned.
 
     Raises MisuseError, LogMissingError, ScanError.
@@ -89,7 +98,7 @@ def open_session(session: Session, epoch: int | None, allow_network: bool, clock
         )
     check_writable_place(_nearest_directory(session.state), allow_network=allow_network)
     os.makedirs(session.state, mode=0o700, exist_ok=True)
-    return _create(session, clock, ids)
+    return _create(session, clock, ids, boot_id)
 
 
 def _nearest_directory(path: str) -> str:
@@ -100,9 +109,10 @@ def _nearest_directory(path: str) -> str:
     return path
 
 
-def _create(session: Session, clock: Clock, ids: Ids) -> Known | None:
+def _create(session: Session, clock: Clock, ids: Ids, boot_id: str) -> Known | None:
     root = os.path.realpath(session.workspace)
-    found = look(root)
+    scanner = Scanner(root, cache_path=scan_cache_path(session.state), boot_id=boot_id)
+    found = look(root, scanner)
     identity = read_root_identity(root)
     opened = events.SessionOpened(
         at_ms=clock.now_ms(),
@@ -120,19 +130,21 @@ def _create(session: Session, clock: Clock, ids: Ids) -> Known | None:
     _remove_leftovers(session.state)
     record = Record(opened, diff({}, found.image))
     try:
-        create_log(log_path(session.state), StreamId(session.name), record, _contents(root, found), ids)
+        create_log(log_path(session.state), StreamId(session.name), record, _contents(root, found, scanner), ids)
     except FileExistsError:
         # Another process opened the session in the same moment: theirs stands.
         return _read_same(session)
+    scanner.save()  # the driver, whose first scan is next, need not read what was just read
     return None
 
 
-def _contents(root: str, found: Scan) -> Iterator[Blob]:
+def _contents(root: str, found: Scan, scanner: Scanner) -> Iterator[Blob]:
     seen: set[bytes] = set()
     for path, entry in found.image.items():
         if entry.content is not None and entry.content not in seen:
             seen.add(entry.content)
-            yield from encode_content(read_verified(root, path, entry.content, entry.size))
+            kept = scanner.kept.get(entry.content)
+            yield from encode_content([kept] if kept is not None else read_verified(root, path, entry.content, entry.size))
 
 
 def _remove_leftovers(state: str) -> None:

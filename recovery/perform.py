@@ -89,7 +89,14 @@ def _gather(context: Context) -> Evidence:
     state = context.journal.state
     try:
         return gather(
-            state, context.journal.hashes, context.ledger.state, LedgerFact.SOUND, context.root, context.host, context.accept_outside
+            state,
+            context.journal.hashes,
+            context.ledger.state,
+            LedgerFact.SOUND,
+            context.root,
+            context.host,
+            context.accept_outside,
+            context.scanner,
         )
     except ScanError as error:
         if state.open_call is not None:

@@ -54,13 +54,13 @@ def complete_restore(context: Context, side: str) -> list[Record]:
     target = context.journal.reader.image(context.journal.stream, Seq(obligation.target_seq))
     quarantine = f"{context.journal.log_id}-{obligation.seq}"
     restored = 0
-    found = look(context.root)
+    found = look(context.root, context.scanner)
     for _ in range(ROUNDS):
         plan = plan_restore(found, target, untracked_of(context, obligation))
         if not plan.actions:
             break
         restored += _apply_round(context, obligation, plan, quarantine)
-        found = look(context.root)
+        found = look(context.root, context.scanner)
     _check_equal(found, target, obligation)
     return _closing_records(context, obligation, side, quarantine, restored)
 

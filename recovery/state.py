@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from eventlog import events
 from eventlog.errors import CorruptError, NeedsPersonError
-from eventlog.image import Entry, fold_changes
+from eventlog.image import ImageTree, fold_changes
 from eventlog.reader import StoredEvent
 from recovery.labels import Label
 from recovery.script import decode_bytes
@@ -69,7 +69,7 @@ class SessionState:
     head_hash: str
     floor: int
     boot_id: str
-    image: dict[bytes, Entry] = field(repr=False)
+    image: ImageTree = field(repr=False)
     image_seq: int
     image_boot: str
     root: str
@@ -104,7 +104,7 @@ def fold_stream(stored: Iterable[StoredEvent], where: str) -> SessionState:
     if first is None or not isinstance(first.event, events.SessionOpened):
         raise CorruptError(f"{where}: the session does not begin with session_opened")
     opened = first.event
-    image = fold_changes({}, first.changes)
+    image = fold_changes(ImageTree(), first.changes)
     untracked = read_untracked(opened.untracked)
     state = SessionState(opened, 1, first.hash.hex(), 0, "", image, 1, "", opened.root, untracked, untracked_since=((1, untracked),))
     for event in following:

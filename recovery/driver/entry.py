@@ -42,6 +42,7 @@ from recovery.opening import (
     log_path,
     open_session,
     remove_second_names,
+    scan_cache_path,
     space_paths,
 )
 from recovery.perform import describe_refusal, recover
@@ -56,6 +57,7 @@ from recovery.space.spawner import fork_spawner
 from recovery.state import SessionState
 from recovery.takeover import take_over
 from recovery.unlock import Unlock
+from recovery.workspace.scan import Scanner
 
 FINISH_SCANS = 3  # rule C6
 BUG = 70
@@ -127,7 +129,7 @@ def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socke
         if not os.path.exists(log_path(order.state)) and holders.has_begun(root, name, state_directory):
             raise log_missing(order.state)
         try:
-            known = open_session(order.session, settings.epoch, settings.allow_network, ports.clock, ports.ids)
+            known = open_session(order.session, settings.epoch, settings.allow_network, ports.clock, ports.ids, ports.host.boot_id())
         except (CrashworthyError, OSError):
             # A session that could not begin must not keep the workspace from any other; one that another process began meanwhile must.
             if is_new and not os.path.exists(log_path(order.state)):
@@ -230,9 +232,12 @@ def _drive_epoch(
             say,
             _tell,
             order.accept_outside,
+            Scanner(root, cache_path=scan_cache_path(order.state), boot_id=ports.host.boot_id()),
         )
         with Heartbeat(epoch, settings.heartbeat_secs, ports.clock, say, _progress(journal)):
             code = _work(context, order) if order.act is None else order.act.work(context)
+        if context.scanner is not None:
+            context.scanner.save()
         space.close()
         journal.tidy(ports.clock)
     finally:

@@ -4,61 +4,138 @@ Only regular files are ever opened for reading, and the type is checked again af
 """
 
 import errno
+import fcntl
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from blake3 import blake3
 
-from eventlog.attributes import ROOT_IDENTITY_XATTR, read_xattrs
-from eventlog.beneath import OPEN_FILE
-from eventlog.image import Entry
+from eventlog.attributes import ROOT_IDENTITY_XATTR, TRACKED_PREFIX
+from eventlog.beneath import OPEN_DIRECTORY, OPEN_FILE
+from eventlog.image import Entry, encode_xattrs
 from eventlog.image_values import LINK_MODE, MODE_BITS, MTIME_MAX, MTIME_MIN
-from eventlog.kernel import Status, kind_of, look_again
+from recovery.workspace.listing import Key
+from recovery.workspace.values import ACL, ATTRIBUTE, FLAGS
 
 CHUNK_BYTES = 1 << 20
+LARGE_BYTES = 8 << 20
+"""From here on a file is hashed by as many threads as there are cores: below, starting them costs what they gain."""
 _CHANGED = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EINVAL)
+_NO_FLAGS = (errno.ENOTTY, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EPERM)
+_NO_XATTRS = (errno.ENOTSUP, errno.ENODATA)
+_GET_FLAGS = 0x80086601  # FS_IOC_GETFLAGS
+_IMMUTABLE_OR_APPEND = 0x10 | 0x20
+_ACLS = (b"system.posix_acl_access", b"system.posix_acl_default")
+_IGNORED = (b"security.selinux", b"security.SMACK64", b"security.ima", b"security.evm")
+"""Labels that a system with them gives every file by itself: to list them would list everything."""
+Keep = Callable[[bytes, bytes], None]
+Observed = tuple[Entry, Key, tuple[str, ...]]
 
 
 class ChangedUnderneath(Exception):
     """What was looked at vanished, became another kind or was written to meanwhile: look again."""
 
 
-def observe_file(name: bytes, directory: int) -> tuple[Entry, Status]:
-    """The entry of the regular file `name` (its `link` left None) and its status; size and content belong to the same bytes."""
+def key_of(found: os.stat_result) -> Key:
+    """The version of a node."""
+    return found.st_dev, found.st_ino, found.st_mode, found.st_nlink, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def observe_file(name: bytes, directory: int, keep: Keep | None = None) -> Observed:
+    """The entry of the regular file `name` (its `link` left None), its version, and what of it is not tracked; size and content belong to
+    the same bytes. `keep` gets content id and bytes of a small one."""
     descriptor = open_or_changed(name, directory, OPEN_FILE)
     try:
-        before = look_again(descriptor)
-        if kind_of(before.mode) != "f":
+        before = key_of(os.fstat(descriptor))
+        if not stat.S_ISREG(before[2]):
             raise ChangedUnderneath
-        content, size = hash_descriptor(descriptor)
-        xattrs = read_xattrs(descriptor)
-        after = look_again(descriptor)
+        content, data, size = hash_descriptor(descriptor, before[4])
+        xattrs, untracked = read_attributes(descriptor)
+        after = key_of(os.fstat(descriptor))
     finally:
         os.close(descriptor)
-    if size != after.size or not before.is_same_version(after):
+    if size != after[4] or before != after:
         raise ChangedUnderneath
-    return Entry("f", after.mode & MODE_BITS, content, size, xattrs=xattrs, mtime_ns=bounded_time(after.mtime_ns)), after
+    if keep is not None and data is not None:
+        keep(content, data)
+    return Entry("f", after[2] & MODE_BITS, content, size, xattrs=xattrs, mtime_ns=bounded_time(after[5])), after, untracked
 
 
-def observe_directory(descriptor: int, status: Status, *, is_root: bool = False) -> Entry:
+def observe_directory(name: bytes, directory: int) -> Observed:
+    """The entry of the directory `name`."""
+    descriptor = open_or_changed(name, directory, OPEN_DIRECTORY)
+    try:
+        return observe_open_directory(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def observe_open_directory(descriptor: int, *, is_root: bool = False) -> Observed:
     """The entry of an open directory; of the root without the attribute that is its identity."""
-    xattrs = read_xattrs(descriptor, skip=ROOT_IDENTITY_XATTR if is_root else b"")
-    return Entry("d", status.mode & MODE_BITS, xattrs=xattrs, mtime_ns=bounded_time(status.mtime_ns))
+    before = key_of(os.fstat(descriptor))
+    xattrs, untracked = read_attributes(descriptor, skip=ROOT_IDENTITY_XATTR if is_root else b"")
+    return Entry("d", before[2] & MODE_BITS, xattrs=xattrs, mtime_ns=bounded_time(before[5])), before, untracked
 
 
-def observe_link(name: bytes, directory: int, status: Status) -> Entry:
+def observe_link(name: bytes, directory: int, key: Key) -> Entry:
     """The entry of a symlink, never followed."""
     try:
         target = os.readlink(name, dir_fd=directory)
     except OSError as error:
         raise_changed(error)
-    return Entry("l", LINK_MODE, target=target, mtime_ns=bounded_time(status.mtime_ns))
+    return Entry("l", LINK_MODE, target=target, mtime_ns=bounded_time(key[5]))
 
 
-def observe_pipe(status: Status) -> Entry:
+def observe_pipe(key: Key) -> Entry:
     """The entry of a FIFO, never opened."""
-    return Entry("p", status.mode & MODE_BITS, mtime_ns=bounded_time(status.mtime_ns))
+    return Entry("p", key[2] & MODE_BITS, mtime_ns=bounded_time(key[5]))
+
+
+def read_attributes(descriptor: int, skip: bytes = b"") -> tuple[bytes | None, tuple[str, ...]]:
+    """The encoded `user.*` attributes but `skip` of an open file or directory, and the kinds of what it has beside them, untracked."""
+    pairs: list[tuple[bytes, bytes]] = []
+    untracked: list[str] = []
+    for name in _list_attributes(descriptor):
+        if name.startswith(TRACKED_PREFIX):
+            if name != skip:
+                _read_attribute(descriptor, name, pairs)
+        elif name in _ACLS:
+            untracked.append(ACL)
+        elif name not in _IGNORED and not name.startswith(b"system."):
+            untracked.append(ATTRIBUTE)
+    if _has_flags(descriptor):
+        untracked.append(FLAGS)
+    return encode_xattrs(pairs) if pairs else None, tuple(sorted(set(untracked)))
+
+
+def _list_attributes(descriptor: int) -> list[bytes]:
+    try:
+        return [os.fsencode(name) for name in os.listxattr(descriptor)]
+    except OSError as error:
+        if error.errno in _NO_XATTRS:
+            return []
+        raise
+
+
+def _read_attribute(descriptor: int, name: bytes, pairs: list[tuple[bytes, bytes]]) -> None:
+    try:
+        pairs.append((name, os.getxattr(descriptor, name)))
+    except OSError as error:
+        if error.errno != errno.ENODATA:  # gone since it was listed
+            raise
+
+
+def _has_flags(descriptor: int) -> bool:
+    """Whether the inode is immutable or append-only. File systems without such flags have none."""
+    try:
+        answer = fcntl.ioctl(descriptor, _GET_FLAGS, b"\0" * 8)
+    except OSError as error:
+        if error.errno in _NO_FLAGS:
+            return False
+        raise
+    return bool(int.from_bytes(answer[:4], "little") & _IMMUTABLE_OR_APPEND)
 
 
 def open_or_changed(name: bytes, directory: int, flags: int) -> int:
@@ -76,14 +153,20 @@ def raise_changed(error: OSError) -> NoReturn:
     raise error
 
 
-def hash_descriptor(descriptor: int) -> tuple[bytes, int]:
-    """The content id of all bytes from the descriptor's position, and their number."""
-    hasher = blake3()
+def hash_descriptor(descriptor: int, expected: int) -> tuple[bytes, bytes | None, int]:
+    """The content id of all bytes from the descriptor's position, the bytes where they fit in one piece (else None), and their number.
+    `expected` is the size the file should have; it decides only how the work is done."""
+    if expected < CHUNK_BYTES:
+        data = os.read(descriptor, expected + 1)
+        if len(data) == expected:  # short of what was asked for: the end of a regular file
+            return blake3(data).digest(), data, expected
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    hasher = blake3(max_threads=blake3.AUTO) if expected >= LARGE_BYTES else blake3()
     size = 0
-    for chunk in read_chunks(descriptor):
+    while chunk := os.read(descriptor, LARGE_BYTES if expected >= LARGE_BYTES else CHUNK_BYTES):
         hasher.update(chunk)
         size += len(chunk)
-    return hasher.digest(), size
+    return hasher.digest(), None, size
 
 
 def read_chunks(descriptor: int) -> Iterator[bytes]:

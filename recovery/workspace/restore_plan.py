@@ -29,7 +29,7 @@ from recovery.workspace.actions import (
     SetAttributes,
 )
 from recovery.workspace.link_groups import choose_kept_files, group_key
-from recovery.workspace.values import ASPECTS, MOUNT, OUTSIDE_LINK, Scan, Untracked
+from recovery.workspace.values import MOUNT, OUTSIDE_LINK, PARTS, Scan, Untracked
 
 _BLOCK_BYTES = 4096
 
@@ -133,7 +133,7 @@ def _displace(work: _Work) -> None:
     found = work.found.image
     work.outside = frozenset(one.path for one in work.found.untracked if one.kind == OUTSIDE_LINK)
     work.kept_files = choose_kept_files(found, work.target, work.outside)
-    nodes = {one.path: one for one in work.found.untracked if one.kind != MOUNT and one.kind not in ASPECTS}
+    nodes = {one.path: one for one in work.found.untracked if one.kind != MOUNT and one.kind not in PARTS}
     for path in sorted([*found, *nodes]):
         if path and parent_of(path) in work.gone:
             work.gone.add(path)

@@ -2,19 +2,22 @@
 
 from dataclasses import dataclass
 
-from eventlog.image import Entry
+from eventlog.image import ImageTree
 
 MOUNT = "mount"
 OUTSIDE_LINK = "outside link"
 FLAGS = "flags"
-ASPECTS = frozenset((OUTSIDE_LINK, FLAGS, "attribute", "acl"))
-"""Kinds that say of a tracked path what of it is not tracked; every other kind names a node that is in no image."""
+ATTRIBUTE = "attribute"
+ACL = "acl"
+PARTS = (OUTSIDE_LINK, FLAGS, ATTRIBUTE, ACL)
+"""Kinds of what is tracked in part: the path stands in the image, and this of it does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Untracked:
-    """A path the image does not cover: `socket`, `character device`, `block device`, `mount`; or `outside link`, a
-    tracked file that has a further name outside the workspace."""
+    """A path the image does not cover: `socket`, `character device`, `block device`, `mount`; or a part of a tracked path that it does
+    not: `outside link` (a further name outside the workspace), `flags` (immutable or append-only), `attribute` (one outside `user.*`),
+    `acl`."""
 
     path: bytes
     kind: str
@@ -28,6 +31,6 @@ class Scan:
     them: it is in no image either, and is not named.
     """
 
-    image: dict[bytes, Entry]
+    image: ImageTree
     untracked: tuple[Untracked, ...]
     excluded: tuple[bytes, ...] = ()

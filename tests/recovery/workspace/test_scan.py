@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from blake3 import blake3
@@ -15,8 +16,7 @@ from blake3 import blake3
 from eventlog import kernel
 from eventlog.errors import ScanError
 from eventlog.image import check_image, decode_xattrs, root_hash
-from eventlog.kernel import Status
-from recovery.workspace import observe
+from recovery.workspace import observe, walk
 from recovery.workspace.content import read_content, read_verified
 from recovery.workspace.scan import RootMissing, Untracked, scan
 from tests.recovery.workspace.support import Space, make_tree, run_as_ordinary_user, run_in_child, run_with_own_mounts
@@ -160,8 +160,8 @@ def change_during_read(monkeypatch: pytest.MonkeyPatch, change: Callable[[], Non
     plain = observe.hash_descriptor
     left = [times]
 
-    def hash_and_change(descriptor: int) -> tuple[bytes, int]:
-        result = plain(descriptor)
+    def hash_and_change(descriptor: int, expected: int) -> tuple[bytes, bytes | None, int]:
+        result = plain(descriptor, expected)
         if left[0]:
             left[0] -= 1
             change()
@@ -211,18 +211,17 @@ def test_case_02_a_directory_swapped_for_a_link_is_not_followed(space: Space, mo
     space.write("d/inner")
     os.mkdir(space.base + "/outside")
     Path(space.base, "outside", "canary").write_bytes(b"x")
-    plain = kernel.look_at
     swapped: list[bool] = []
 
-    def look_and_swap(name: bytes | str, directory: int | None = None) -> Status:
-        status = plain(name, directory)
+    def look_and_swap(name: bytes, **where: Any) -> os.stat_result:
+        status = os.stat(name, **where)
         if name == b"d" and not swapped:
             swapped.append(True)
             os.rename(space.at("d"), space.base + "/moved")
             os.symlink("../outside", space.at("d"))
         return status
 
-    monkeypatch.setattr("recovery.workspace.scan.look_at", look_and_swap)
+    monkeypatch.setattr(walk, "_stat", look_and_swap)
     image = space.scan().image
     assert sorted(image) == [b"", b"d"]
     assert image[b"d"].target == b"../outside"
@@ -231,15 +230,13 @@ def test_case_02_a_directory_swapped_for_a_link_is_not_followed(space: Space, mo
 def test_case_02_a_name_that_vanishes_is_absent(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     full = space.write("f")
     space.write("g")
-    plain = kernel.look_at
-
-    def look_and_remove(name: bytes | str, directory: int | None = None) -> Status:
-        status = plain(name, directory)
+    def look_and_remove(name: bytes, **where: Any) -> os.stat_result:
+        status = os.stat(name, **where)
         if name == b"f":
             os.unlink(full)
         return status
 
-    monkeypatch.setattr("recovery.workspace.scan.look_at", look_and_remove)
+    monkeypatch.setattr(walk, "_stat", look_and_remove)
     assert sorted(space.scan().image) == [b"", b"g"]
 
 

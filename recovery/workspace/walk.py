@@ -1,0 +1,346 @@
+"""One pass over the tree, which brings what a scanner remembers up to date.
+
+Walks by directory descriptors without following a link, entering another mount, recursing, or holding more than a fixed number of
+descriptors; paths may be longer than the system takes. Every name is looked at; a file is read only when its version is not the one
+remembered or is too young to be told from the next.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from eventlog.beneath import OPEN_DIRECTORY
+from eventlog.errors import InternalError, ScanError
+from eventlog.image import Entry
+from eventlog.kernel import Status, kind_of, look_at, look_through
+from eventlog.show import show_path
+from recovery.workspace import observe
+from recovery.workspace.listing import CHANGE_TIME, Key, Listing, empty_listing
+from recovery.workspace.observe import ChangedUnderneath, Keep, key_of
+from recovery.workspace.values import MOUNT
+
+TRIES = 3
+_OPEN_LIMIT = 64
+_stat = os.stat  # a name of this module, so that a test can put a busy world behind it
+
+
+class Excluding(Protocol):
+    """What a profile says of paths. True: never looked at, never in an image."""
+
+    def matches(self, path: bytes, is_directory: bool) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """What may be believed without a look: change times below `before`, but no inode of `mapped` (None: no file), nothing when `rehash`."""
+
+    before: int
+    mapped: frozenset[int] | None = frozenset()
+    rehash: bool = False
+
+    @property
+    def doubts_files(self) -> bool:
+        """Whether every file must be read."""
+        return self.rehash or self.mapped is None
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A directory being walked; `descriptor` is None while it is closed to keep within the bound."""
+
+    path: bytes
+    descriptor: int | None
+    listing: Listing
+    inode: tuple[int, int]
+    pending: list[bytes] = field(default_factory=list)
+    tries: dict[bytes, int] = field(default_factory=dict)
+
+
+class Walk:
+    """One pass. `known` is what is remembered, by path; what is found right is written into it at once, each part true in itself.
+
+    After `run`: `seen` has the listing of every directory there is, `root` the root's entry and `root_untracked` what of it is not covered.
+    """
+
+    def __init__(
+        self,
+        root: int,
+        known: dict[bytes, Listing],
+        trust: Trust,
+        mount_points: frozenset[bytes] | None,
+        profile: Excluding | None,
+        reserved: bytes | None,
+        keep: Keep | None,
+    ) -> None:
+        self._known = known
+        self._trust = trust
+        self._careful = None if mount_points is None else {point.rpartition(b"/")[0] for point in mount_points}
+        self._root_status: Status = look_through(root)
+        self._profile = profile
+        self._reserved = reserved
+        self._keep = keep
+        self._frames: list[_Frame] = []
+        self._groups: dict[tuple[int, int], observe.Observed] = {}
+        self._taken: set[int] = set()
+        self._descriptor = root
+        self.seen: dict[bytes, Listing] = {}
+        self.hashed = 0
+        self.root: Entry = Entry("d", 0)
+        self.root_untracked: tuple[str, ...] = ()
+
+    def run(self) -> None:
+        """Visit everything."""
+        with _naming(b""):
+            self.root, stamp, self.root_untracked = observe.observe_open_directory(self._descriptor, is_root=True)
+            self._begin(b"", self._descriptor, stamp)
+        while self._frames:
+            frame = self._frames[-1]
+            if frame.pending:
+                self._enter(frame, frame.pending.pop())
+            else:
+                self._leave()
+
+    def close(self) -> None:
+        """Close what an error left open."""
+        for frame in self._frames:
+            if frame.descriptor is not None:
+                os.close(frame.descriptor)
+        if not self._frames and not self.seen:
+            os.close(self._descriptor)
+        self._frames.clear()
+
+    def taken(self) -> set[int]:
+        """The directories that are this scan's own copies."""
+        return self._taken
+
+    def _begin(self, path: bytes, descriptor: int, stamp: Key) -> None:
+        """Take up an open directory: look at all its names, and note which to descend into."""
+        listing = self._known.get(path)
+        if listing is None:
+            listing = self._known[path] = empty_listing()
+        frame = _Frame(path, descriptor, listing, (stamp[0], stamp[1]))
+        if len(self._frames) >= _OPEN_LIMIT:
+            self._suspend(self._frames[-_OPEN_LIMIT])
+        self._frames.append(frame)
+        self.seen[path] = listing
+        self._look_at_names(frame, self._list(frame, stamp))
+        frame.pending = list(listing.below)
+
+    def _list(self, frame: _Frame, stamp: Key) -> list[bytes]:
+        """Bring the names up to date; those that are new, which is none when the directory is the version that was listed before."""
+        listing = frame.listing
+        if listing.stamp == stamp and stamp[CHANGE_TIME] < self._trust.before and not self._trust.rehash:
+            return []
+        listing.stamp = None
+        names = {os.fsencode(name) for name in os.listdir(self._current())}  # a busy directory may list a name twice
+        if not frame.path and self._reserved is not None:
+            names.discard(self._reserved)
+        for name in listing.keys.keys() - names:
+            self._forget(frame, name)
+        if stamp[CHANGE_TIME] < self._trust.before:
+            listing.stamp = stamp
+        return list(names - listing.keys.keys())
+
+    def _look_at_names(self, frame: _Frame, new: Iterable[bytes]) -> None:
+        """The hot loop: one stat for each name, and nothing else for what is as it was."""
+        descriptor, before = self._current(), self._trust.before
+        mapped, doubts = self._trust.mapped, self._trust.doubts_files
+        changed: list[bytes] = list(new)
+        careful = self._careful is None or frame.path in self._careful
+        stat_at: Callable[..., os.stat_result] = _stat
+        for name, key in frame.listing.keys.items():
+            try:
+                found = stat_at(name, dir_fd=descriptor, follow_symlinks=False)
+            except OSError:
+                changed.append(name)  # looked at again below, where an error gets the path's name
+                continue
+            ctime = found.st_ctime_ns
+            if (
+                key
+                != (
+                    found.st_dev,
+                    found.st_ino,
+                    found.st_mode,
+                    found.st_nlink,
+                    found.st_size,
+                    found.st_mtime_ns,
+                    ctime,
+                )
+                or ctime >= before
+                or careful
+                or (doubts and found.st_mode & 0o170000 == 0o100000)
+                or (mapped and found.st_ino in mapped)
+            ):
+                changed.append(name)
+        for name in changed:
+            self._look_closely(frame, name)
+
+    def _look_closely(self, frame: _Frame, name: bytes) -> None:
+        path = _join(frame.path, name)
+        with _naming(path):
+            for _ in range(TRIES):
+                try:
+                    self._take(frame, name, path)
+                    return
+                except FileNotFoundError:
+                    self._forget(frame, name)
+                    return
+                except ChangedUnderneath:
+                    continue
+        raise ScanError(f"{show_path(path)} keeps changing while it is read; try again when it is quiet")
+
+    def _take(self, frame: _Frame, name: bytes, path: bytes) -> None:
+        descriptor = self._current()
+        key = key_of(_stat(name, dir_fd=descriptor, follow_symlinks=False))
+        kind = kind_of(key[2])
+        if self._profile is not None and self._profile.matches(path, kind == "d"):
+            self._forget(frame, name)
+        elif (self._careful is None or frame.path in self._careful) and not self._is_on_our_mount(name, descriptor):
+            self._note(frame, name, key, None, (MOUNT,))
+        elif kind == "f":
+            self._take_file(frame, name, key)
+        elif kind == "d":
+            entry, key, untracked = observe.observe_directory(name, descriptor)
+            self._note(frame, name, key, entry, untracked)
+            frame.listing.below[name] = key[:2]
+        elif kind == "l":
+            self._note(frame, name, key, observe.observe_link(name, descriptor, key), ())
+        elif kind == "p":
+            self._note(frame, name, key, observe.observe_pipe(key), ())
+        else:
+            self._note(frame, name, key, None, (kind,))
+
+    def _is_on_our_mount(self, name: bytes, descriptor: int) -> bool:
+        return look_at(name, descriptor).is_on_mount_of(self._root_status)
+
+    def _take_file(self, frame: _Frame, name: bytes, key: Key) -> None:
+        known = self._groups.get((key[0], key[1])) if key[3] > 1 else None
+        if known is not None and known[1] == key:
+            entry, key, untracked = known
+        else:
+            entry, key, untracked = observe.observe_file(name, self._current(), self._keep)
+            self.hashed += 1
+            if key[3] > 1:
+                self._groups[(key[0], key[1])] = entry, key, untracked
+        self._note(frame, name, key, entry, untracked)
+        if key[3] > 1:
+            frame.listing.linked[name] = entry
+            frame.listing.versions[name] = key
+
+    def _note(self, frame: _Frame, name: bytes, key: Key, entry: Entry | None, untracked: tuple[str, ...]) -> None:
+        """Remember what a name stands for. A version too young to be told from the next is not remembered (case 1)."""
+        listing = frame.listing
+        if entry is None or entry.kind != "d":
+            listing.below.pop(name, None)
+        listing.linked.pop(name, None)
+        listing.versions.pop(name, None)
+        if listing.directory.entries.get(name) != entry:  # of a file with further names: until its group is known
+            entries = listing.own(self._taken)
+            if entry is None:
+                entries.pop(name, None)
+            else:
+                entries[name] = entry
+        if untracked:
+            listing.untracked[name] = untracked
+        else:
+            listing.untracked.pop(name, None)
+        listing.keys[name] = key if key[CHANGE_TIME] < self._trust.before else None
+
+    def _forget(self, frame: _Frame, name: bytes) -> None:
+        """The name is not there, or is none of ours."""
+        listing = frame.listing
+        if name in listing.directory.entries:
+            del listing.own(self._taken)[name]
+        listing.keys.pop(name, None)
+        listing.linked.pop(name, None)
+        listing.versions.pop(name, None)
+        listing.untracked.pop(name, None)
+        listing.below.pop(name, None)
+
+    def _enter(self, frame: _Frame, name: bytes) -> None:
+        if name not in frame.listing.below:
+            return
+        path = _join(frame.path, name)
+        key = frame.listing.keys[name]
+        with _naming(path):
+            try:
+                descriptor = observe.open_or_changed(name, self._current(), OPEN_DIRECTORY)
+            except ChangedUnderneath:
+                self._enter_again(frame, name, path)
+                return
+            try:
+                stamp = key_of(os.fstat(descriptor))
+                is_other = frame.listing.below[name] != stamp[:2]
+                if not is_other and self._careful is None and not look_through(descriptor).is_on_mount_of(self._root_status):
+                    is_other = True
+            except BaseException:
+                os.close(descriptor)
+                raise
+            if is_other or key != stamp and key is not None:
+                os.close(descriptor)
+                self._enter_again(frame, name, path)
+                return
+            try:
+                self._begin(path, descriptor, stamp)
+            except BaseException:
+                if not self._frames or self._frames[-1].descriptor != descriptor:
+                    os.close(descriptor)
+                raise
+
+    def _enter_again(self, frame: _Frame, name: bytes, path: bytes) -> None:
+        """The directory is no longer what was looked at: look again, a bounded number of times."""
+        frame.tries[name] = frame.tries.get(name, 0) + 1
+        if frame.tries[name] > TRIES:
+            raise ScanError(f"{show_path(path)} keeps changing while it is read; try again when it is quiet")
+        self._look_closely(frame, name)
+        if name in frame.listing.below:
+            frame.pending.append(name)
+
+    def _current(self) -> int:
+        descriptor = self._frames[-1].descriptor
+        if descriptor is None:
+            raise InternalError("the innermost directory of a scan is not open")
+        return descriptor
+
+    def _suspend(self, frame: _Frame) -> None:
+        if frame.descriptor is not None:
+            os.close(frame.descriptor)
+            frame.descriptor = None
+
+    def _leave(self) -> None:
+        left = self._frames[-1]
+        above = self._frames[-2] if len(self._frames) > 1 else None
+        if above is not None and above.descriptor is None:
+            with _naming(above.path):
+                above.descriptor = self._open_above(above)
+        self._frames.pop()
+        self._suspend(left)
+
+    def _open_above(self, above: _Frame) -> int:
+        descriptor = os.open(b"..", OPEN_DIRECTORY, dir_fd=self._current())
+        found = os.fstat(descriptor)
+        if (found.st_dev, found.st_ino) != above.inode:
+            os.close(descriptor)
+            raise ChangedUnderneath
+        return descriptor
+
+
+def _join(path: bytes, name: bytes) -> bytes:
+    return path + b"/" + name if path else name
+
+
+class _naming:
+    """Turns an `OSError` inside into the `ScanError` that names `path`."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: bytes) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise ScanError(f"cannot read {show_path(self._path)}: {error.strerror}; make it readable and try again") from error
