@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from eventlog.image import Entry
 from recovery.workspace.listing import CHANGE_TIME, Key, Listing
 from recovery.workspace.values import OUTSIDE_LINK, Untracked
@@ -47,7 +49,7 @@ def _add(groups: dict[tuple[int, int], _Group], path: bytes, listing: Listing, n
 
 def _give(listing: Listing, name: bytes, group: _Group, leader: bytes | None, taken: set[int]) -> None:
     _, version, entry = group.newest
-    wanted = Entry(entry.kind, entry.mode, entry.content, entry.size, None, leader, entry.xattrs, entry.mtime_ns)
+    wanted = msgspec.structs.replace(entry, link=leader)
     if listing.directory.entries[name] != wanted:
         listing.own(taken)[name] = wanted
     if listing.versions[name] != version:

@@ -16,7 +16,7 @@ class Listing(msgspec.Struct):
     `stamp` is the directory's own version before it was listed, None when that is no proof that the names are still these. `keys` has
     every name of it but those left out; None for one that must be looked at closely again. `directory` has the entries; `linked` those of
     files with further names, before the group is known, and `versions` the versions of these; `untracked` why a name, or a part of it, is
-    not covered; `below` the names of directories, with device and inode.
+    not covered; `below` the names of directories, with device and inode; `excluded` the names that the session leaves out.
     """
 
     stamp: Key | None
@@ -26,6 +26,7 @@ class Listing(msgspec.Struct):
     versions: dict[bytes, Key]
     untracked: dict[bytes, tuple[str, ...]]
     below: dict[bytes, tuple[int, int]]
+    excluded: set[bytes]
 
     def own(self, taken: set[int]) -> dict[bytes, Entry]:
         """The entries, to be written to: a copy made once per scan, for the directory may stand in an image. `taken`: ids of copies."""
@@ -37,5 +38,5 @@ class Listing(msgspec.Struct):
 
 def empty_listing() -> Listing:
     """A directory of which nothing is known."""
-    return Listing(None, {}, Directory({}), {}, {}, {}, {})
+    return Listing(None, {}, Directory({}), {}, {}, {}, {}, set())
 

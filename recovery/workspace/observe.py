@@ -8,11 +8,12 @@ import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import NoReturn
 
 from blake3 import blake3
 
-from eventlog.attributes import ROOT_IDENTITY_XATTR, TRACKED_PREFIX
+from eventlog.attributes import ROOT_IDENTITY_XATTR, TRACKED_PREFIX, open_node, read_acl
 from eventlog.beneath import OPEN_DIRECTORY, OPEN_FILE
 from eventlog.image import Entry, encode_xattrs
 from eventlog.image_values import LINK_MODE, MODE_BITS, MTIME_MAX, MTIME_MIN
@@ -34,6 +35,21 @@ Keep = Callable[[bytes, bytes], None]
 Observed = tuple[Entry, Key, tuple[str, ...]]
 
 
+@dataclass(frozen=True, slots=True)
+class Tracking:
+    """What is observed beside the rest."""
+
+    owners: bool = False
+    acls: bool = False
+
+    def owner_of(self, found: os.stat_result) -> tuple[int, int] | None:
+        """The owner as an entry has it."""
+        return (found.st_uid, found.st_gid) if self.owners else None
+
+
+_NO_TRACKING = Tracking()
+
+
 class ChangedUnderneath(Exception):
     """What was looked at vanished, became another kind or was written to meanwhile: look again."""
 
@@ -43,16 +59,17 @@ def key_of(found: os.stat_result) -> Key:
     return found.st_dev, found.st_ino, found.st_mode, found.st_nlink, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def observe_file(name: bytes, directory: int, keep: Keep | None = None) -> Observed:
+def observe_file(name: bytes, directory: int, keep: Keep | None = None, tracking: Tracking = _NO_TRACKING) -> Observed:
     """The entry of the regular file `name` (its `link` left None), its version, and what of it is not tracked; size and content belong to
     the same bytes. `keep` gets content id and bytes of a small one."""
     descriptor = open_or_changed(name, directory, OPEN_FILE)
     try:
-        before = key_of(os.fstat(descriptor))
+        status = os.fstat(descriptor)
+        before = key_of(status)
         if not stat.S_ISREG(before[2]):
             raise ChangedUnderneath
         content, data, size = hash_descriptor(descriptor, before[4])
-        xattrs, untracked = read_attributes(descriptor)
+        xattrs, acl, untracked = read_attributes(descriptor, tracking.acls)
         after = key_of(os.fstat(descriptor))
     finally:
         os.close(descriptor)
@@ -60,54 +77,82 @@ def observe_file(name: bytes, directory: int, keep: Keep | None = None) -> Obser
         raise ChangedUnderneath
     if keep is not None and data is not None:
         keep(content, data)
-    return Entry("f", after[2] & MODE_BITS, content, size, xattrs=xattrs, mtime_ns=bounded_time(after[5])), after, untracked
+    entry = Entry("f", after[2] & MODE_BITS, content, size, None, None, xattrs, bounded_time(after[5]), tracking.owner_of(status), acl)
+    return entry, after, untracked
 
 
-def observe_directory(name: bytes, directory: int) -> Observed:
+def observe_directory(name: bytes, directory: int, tracking: Tracking = _NO_TRACKING) -> Observed:
     """The entry of the directory `name`."""
     descriptor = open_or_changed(name, directory, OPEN_DIRECTORY)
     try:
-        return observe_open_directory(descriptor)
+        return observe_open_directory(descriptor, tracking)
     finally:
         os.close(descriptor)
 
 
-def observe_open_directory(descriptor: int, *, is_root: bool = False) -> Observed:
+def observe_open_directory(descriptor: int, tracking: Tracking = _NO_TRACKING, *, is_root: bool = False) -> Observed:
     """The entry of an open directory; of the root without the attribute that is its identity."""
-    before = key_of(os.fstat(descriptor))
-    xattrs, untracked = read_attributes(descriptor, skip=ROOT_IDENTITY_XATTR if is_root else b"")
-    return Entry("d", before[2] & MODE_BITS, xattrs=xattrs, mtime_ns=bounded_time(before[5])), before, untracked
+    status = os.fstat(descriptor)
+    before = key_of(status)
+    xattrs, acl, untracked = read_attributes(descriptor, tracking.acls, skip=ROOT_IDENTITY_XATTR if is_root else b"")
+    if before != key_of(os.fstat(descriptor)) and (tracking.owners or tracking.acls):
+        raise ChangedUnderneath  # owner, mode and ACL belong to one moment
+    owner = tracking.owner_of(status)
+    entry = Entry("d", before[2] & MODE_BITS, xattrs=xattrs, mtime_ns=bounded_time(before[5]), owner=owner, acl=acl)
+    return entry, before, untracked
 
 
-def observe_link(name: bytes, directory: int, key: Key) -> Entry:
+def observe_link(name: bytes, directory: int, key: Key, tracking: Tracking = _NO_TRACKING) -> Entry:
     """The entry of a symlink, never followed."""
+    owner = None
     try:
         target = os.readlink(name, dir_fd=directory)
+        if tracking.owners:
+            status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            owner = tracking.owner_of(status)
+            if key_of(status) != key:
+                raise ChangedUnderneath
     except OSError as error:
         raise_changed(error)
-    return Entry("l", LINK_MODE, target=target, mtime_ns=bounded_time(key[5]))
+    return Entry("l", LINK_MODE, target=target, mtime_ns=bounded_time(key[5]), owner=owner)
 
 
-def observe_pipe(key: Key) -> Entry:
-    """The entry of a FIFO, never opened."""
-    return Entry("p", key[2] & MODE_BITS, mtime_ns=bounded_time(key[5]))
+def observe_pipe(name: bytes, directory: int, key: Key, tracking: Tracking = _NO_TRACKING) -> Observed:
+    """The entry of a FIFO, never opened for reading or writing."""
+    try:
+        with open_node(name, directory, "p") as descriptor:
+            status = os.fstat(descriptor)
+            acl = read_acl(f"/proc/self/fd/{descriptor}")
+    except OSError as error:
+        if error.errno == errno.ESTALE:
+            raise ChangedUnderneath from error
+        raise_changed(error)
+    if key_of(status) != key:
+        raise ChangedUnderneath
+    owner, kept = tracking.owner_of(status), acl if tracking.acls else None
+    entry = Entry("p", key[2] & MODE_BITS, mtime_ns=bounded_time(key[5]), owner=owner, acl=kept)
+    return entry, key, () if acl == kept else (ACL,)
 
 
-def read_attributes(descriptor: int, skip: bytes = b"") -> tuple[bytes | None, tuple[str, ...]]:
-    """The encoded `user.*` attributes but `skip` of an open file or directory, and the kinds of what it has beside them, untracked."""
+def read_attributes(descriptor: int, acls: bool = False, *, skip: bytes = b"") -> tuple[bytes | None, bytes | None, tuple[str, ...]]:
+    """The encoded `user.*` attributes but `skip` of an open file or directory, its encoded ACLs when they are tracked, and the kinds of
+    what it has beside them, untracked."""
     pairs: list[tuple[bytes, bytes]] = []
+    lists: list[tuple[bytes, bytes]] = []
     untracked: list[str] = []
     for name in _list_attributes(descriptor):
         if name.startswith(TRACKED_PREFIX):
             if name != skip:
                 _read_attribute(descriptor, name, pairs)
+        elif name in _ACLS and acls:
+            _read_attribute(descriptor, name, lists)
         elif name in _ACLS:
             untracked.append(ACL)
         elif name not in _IGNORED and not name.startswith(b"system."):
             untracked.append(ATTRIBUTE)
     if _has_flags(descriptor):
         untracked.append(FLAGS)
-    return encode_xattrs(pairs) if pairs else None, tuple(sorted(set(untracked)))
+    return encode_xattrs(pairs) if pairs else None, encode_xattrs(lists) if lists else None, tuple(sorted(set(untracked)))
 
 
 def _list_attributes(descriptor: int) -> list[bytes]:

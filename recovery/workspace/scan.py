@@ -5,10 +5,10 @@ to the outside, attributes outside `user.*`) is listed beside the image.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from eventlog.errors import ScanError
-from eventlog.image import ImageTree
+from eventlog.image import Entry, Image, ImageTree, delete_change, fold_changes
 from eventlog.image_tree import Directory
 from eventlog.show import show_path
 from recovery.workspace import stat_cache
@@ -19,12 +19,15 @@ from recovery.workspace.listing import Listing
 from recovery.workspace.mappings import read_mapped
 from recovery.workspace.mounts import Mounts
 from recovery.workspace.observe import ChangedUnderneath
+from recovery.workspace.profile import Profile
 from recovery.workspace.side import RESERVED_NAME
 from recovery.workspace.values import Scan, Untracked
-from recovery.workspace.walk import TRIES, Excluding, Trust, Walk
+from recovery.workspace.walk import TRIES, Trust, Walk
 
 __all__ = ["RootMissing", "Scan", "Scanner", "Untracked", "scan"]
 
+NO_PROFILE = Profile()
+NOTHING: Mapping[bytes, Entry] = {}
 SAVE_AFTER = 1000
 """So many files hashed in one scan are worth writing the cache at once: reading them again would cost more than the write."""
 
@@ -33,9 +36,9 @@ class RootMissing(ScanError):
     """The workspace's root is not there or is not a directory."""
 
 
-def scan(root: str, *, side_directory_name: bytes | None) -> Scan:
+def scan(root: str, *, side_directory_name: bytes | None, profile: Profile = NO_PROFILE, against: Image = NOTHING) -> Scan:
     """One scan that remembers nothing: `Scanner.scan`."""
-    return Scanner(root, side_directory_name=side_directory_name).scan()
+    return Scanner(root, profile, side_directory_name).scan(against=against)
 
 
 class Scanner:
@@ -46,7 +49,7 @@ class Scanner:
     def __init__(
         self,
         root: str,
-        profile: Excluding | None = None,
+        profile: Profile = NO_PROFILE,
         side_directory_name: bytes | None = RESERVED_NAME,
         cache_path: str | None = None,
         boot_id: str = "",
@@ -64,10 +67,14 @@ class Scanner:
         self.hashed = 0
         self.kept = KeptContents()
 
-    def scan(self, rehash: bool = False, hints: object = None, processes: Iterable[int] = ()) -> Scan:
+    def scan(
+        self, rehash: bool = False, hints: object = None, processes: Iterable[int] = (), against: Image = NOTHING
+    ) -> Scan:
         """Read the tree (a link to the root is resolved), leaving out the side directory directly below it.
 
-        `rehash` trusts nothing; `processes` are pids that may have files mapped. Names that vanish meanwhile are absent; a file that
+        A directory with nothing in it but excluded paths is in the image where `against` has it as a directory, and only there: so the tree
+        can be made equal to any image while it keeps what is excluded. `rehash` trusts nothing; `processes` are pids that may have files
+        mapped. Names that vanish meanwhile are absent; a file that
         changes while it is read is read again, three times at most. Raises `RootMissing`, or `ScanError` naming the path and the reason.
         """
         self.hashed = 0
@@ -76,7 +83,7 @@ class Scanner:
         mapped = None if now is None or self._mapped is None else now | self._mapped
         for attempt in range(TRIES):
             try:
-                found = self._scan_once(rehash, mapped, ask_each=attempt == TRIES - 1)
+                found = self._scan_once(rehash, mapped, against, ask_each=attempt == TRIES - 1)
             except ChangedUnderneath:
                 continue
             if found is None:
@@ -99,10 +106,10 @@ class Scanner:
             self.save()
 
     def _binding(self, identity: tuple[int, int]) -> stat_cache.Binding:
-        excludes: tuple[str, ...] = tuple(getattr(self._profile, "excludes", ()))
-        return stat_cache.Binding(self._boot_id, *identity, self._reserved, excludes)
+        profile = self._profile
+        return stat_cache.Binding(self._boot_id, *identity, self._reserved, profile.excludes, profile.owners, profile.acls)
 
-    def _scan_once(self, rehash: bool, mapped: frozenset[int] | None, *, ask_each: bool) -> Scan | None:
+    def _scan_once(self, rehash: bool, mapped: frozenset[int] | None, against: Image, *, ask_each: bool) -> Scan | None:
         """One pass; None when a mount was made or taken away meanwhile."""
         root = _open_root(self._root)
         try:
@@ -124,7 +131,7 @@ class Scanner:
             mounts.close()
         if have_changed and points is not None:
             return None
-        return self._finish(walk)
+        return self._finish(walk, against)
 
     def _meet_root(self, root: int) -> None:
         """Another root than before has another past."""
@@ -137,7 +144,7 @@ class Scanner:
         if self._cache_path is not None and self._boot_id:
             self._known = stat_cache.load(self._cache_path, self._binding(identity))
 
-    def _finish(self, walk: Walk) -> Scan:
+    def _finish(self, walk: Walk, against: Image) -> Scan:
         for path in self._known.keys() - walk.seen.keys():
             del self._known[path]
         outside = join_groups(walk.seen, walk.taken())
@@ -148,7 +155,27 @@ class Scanner:
             prefix = path + b"/" if path else b""
             untracked += [Untracked(prefix + name, kind) for name, kinds in listing.untracked.items() for kind in kinds]
         untracked.sort(key=lambda one: (one.path, one.kind))
-        return Scan(self._image, tuple(untracked))
+        excluded = tuple(sorted(_join(path, name) for path, listing in walk.seen.items() for name in listing.excluded))
+        held = [path for path in find_holders(walk.seen) if (entry := against.get(path)) is None or entry.kind != "d"] if excluded else []
+        image = fold_changes(self._image, [delete_change(path) for path in sorted(held)]) if held else self._image
+        return Scan(image, tuple(untracked), excluded)
+
+
+def find_holders(seen: Mapping[bytes, Listing]) -> set[bytes]:
+    """The directories with nothing in them but excluded paths, the root aside. Pure."""
+    holders: set[bytes] = set()
+    pending = sorted((path for path, listing in seen.items() if path and listing.excluded), key=lambda path: path.count(b"/"))
+    while pending:
+        path = pending.pop()
+        if path in holders or not path or not all(_join(path, name) in holders for name in seen[path].keys):
+            continue
+        holders.add(path)
+        pending.append(path.rpartition(b"/")[0])
+    return holders
+
+
+def _join(path: bytes, name: bytes) -> bytes:
+    return path + b"/" + name if path else name
 
 
 def _open_root(root: str) -> int:

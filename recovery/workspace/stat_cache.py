@@ -17,19 +17,21 @@ from eventlog.image import Entry
 from eventlog.image_tree import Directory
 from recovery.workspace.listing import Key, Listing
 
-_MAGIC = b"CWSCAN\0\1"
+_MAGIC = b"CWSCAN\0\2"
 _DIGEST = 32
 STEP = "scan.cache"
 
 
 class Binding(msgspec.Struct, frozen=True, array_like=True):
-    """What a cache is good for: one boot, one root (device and inode), one set of paths left out."""
+    """What a cache is good for: one boot, one root (device and inode), one set of paths left out and of what is tracked."""
 
     boot_id: str
     device: int
     inode: int
     reserved: bytes | None
     excludes: tuple[str, ...]
+    owners: bool
+    acls: bool
 
 
 class _Stored(msgspec.Struct, array_like=True):
@@ -43,6 +45,7 @@ class _Stored(msgspec.Struct, array_like=True):
     versions: dict[bytes, Key]
     untracked: dict[bytes, tuple[str, ...]]
     below: dict[bytes, tuple[int, int]]
+    excluded: set[bytes]
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -82,14 +85,21 @@ def load(path: str, binding: Binding) -> dict[bytes, Listing]:
 def _store(path: bytes, listing: Listing) -> _Stored:
     entries = {name: _fields(entry) for name, entry in listing.directory.entries.items()}
     linked = {name: _fields(entry) for name, entry in listing.linked.items()}
-    return _Stored(path, listing.stamp, listing.keys, entries, linked, listing.versions, listing.untracked, listing.below)
+    return _Stored(
+        path, listing.stamp, listing.keys, entries, linked, listing.versions, listing.untracked, listing.below,
+        listing.excluded,
+    )  # fmt: skip
 
 
 def _fields(entry: Entry) -> tuple[object, ...]:
-    return entry.kind, entry.mode, entry.content, entry.size, entry.target, entry.link, entry.xattrs, entry.mtime_ns
+    return (
+        entry.kind, entry.mode, entry.content, entry.size, entry.target, entry.link, entry.xattrs, entry.mtime_ns, entry.owner, entry.acl,
+    )  # fmt: skip
 
 
 def _restore(stored: _Stored) -> Listing:
     entries = {name: Entry(*fields) for name, fields in stored.entries.items()}  # type: ignore[arg-type]
     linked = {name: Entry(*fields) for name, fields in stored.linked.items()}  # type: ignore[arg-type]
-    return Listing(stored.stamp, stored.keys, Directory(entries), linked, stored.versions, stored.untracked, stored.below)
+    return Listing(
+        stored.stamp, stored.keys, Directory(entries), linked, stored.versions, stored.untracked, stored.below, stored.excluded
+    )

@@ -8,7 +8,6 @@ remembered or is too young to be told from the next.
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from eventlog.beneath import OPEN_DIRECTORY
 from eventlog.errors import InternalError, ScanError
@@ -17,18 +16,13 @@ from eventlog.kernel import Status, kind_of, look_at, look_through
 from eventlog.show import show_path
 from recovery.workspace import observe
 from recovery.workspace.listing import CHANGE_TIME, Key, Listing, empty_listing
-from recovery.workspace.observe import ChangedUnderneath, Keep, key_of
+from recovery.workspace.observe import ChangedUnderneath, Keep, Tracking, key_of
+from recovery.workspace.profile import Profile
 from recovery.workspace.values import MOUNT
 
 TRIES = 3
 _OPEN_LIMIT = 64
 _stat = os.stat  # a name of this module, so that a test can put a busy world behind it
-
-
-class Excluding(Protocol):
-    """What a profile says of paths. True: never looked at, never in an image."""
-
-    def matches(self, path: bytes, is_directory: bool) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +63,7 @@ class Walk:
         known: dict[bytes, Listing],
         trust: Trust,
         mount_points: frozenset[bytes] | None,
-        profile: Excluding | None,
+        profile: Profile,
         reserved: bytes | None,
         keep: Keep | None,
     ) -> None:
@@ -78,6 +72,7 @@ class Walk:
         self._careful = None if mount_points is None else {point.rpartition(b"/")[0] for point in mount_points}
         self._root_status: Status = look_through(root)
         self._profile = profile
+        self._tracking = Tracking(profile.owners, profile.acls)
         self._reserved = reserved
         self._keep = keep
         self._frames: list[_Frame] = []
@@ -92,7 +87,7 @@ class Walk:
     def run(self) -> None:
         """Visit everything."""
         with _naming(b""):
-            self.root, stamp, self.root_untracked = observe.observe_open_directory(self._descriptor, is_root=True)
+            self.root, stamp, self.root_untracked = observe.observe_open_directory(self._descriptor, self._tracking, is_root=True)
             self._begin(b"", self._descriptor, stamp)
         while self._frames:
             frame = self._frames[-1]
@@ -133,6 +128,7 @@ class Walk:
         if listing.stamp == stamp and stamp[CHANGE_TIME] < self._trust.before and not self._trust.rehash:
             return []
         listing.stamp = None
+        listing.excluded.clear()
         names = {os.fsencode(name) for name in os.listdir(self._current())}  # a busy directory may list a name twice
         if not frame.path and self._reserved is not None:
             names.discard(self._reserved)
@@ -194,20 +190,22 @@ class Walk:
         descriptor = self._current()
         key = key_of(_stat(name, dir_fd=descriptor, follow_symlinks=False))
         kind = kind_of(key[2])
-        if self._profile is not None and self._profile.matches(path, kind == "d"):
+        if self._profile.matches(path, kind == "d"):
             self._forget(frame, name)
+            frame.listing.excluded.add(name)
         elif (self._careful is None or frame.path in self._careful) and not self._is_on_our_mount(name, descriptor):
             self._note(frame, name, key, None, (MOUNT,))
         elif kind == "f":
             self._take_file(frame, name, key)
         elif kind == "d":
-            entry, key, untracked = observe.observe_directory(name, descriptor)
+            entry, key, untracked = observe.observe_directory(name, descriptor, self._tracking)
             self._note(frame, name, key, entry, untracked)
             frame.listing.below[name] = key[:2]
         elif kind == "l":
-            self._note(frame, name, key, observe.observe_link(name, descriptor, key), ())
+            self._note(frame, name, key, observe.observe_link(name, descriptor, key, self._tracking), ())
         elif kind == "p":
-            self._note(frame, name, key, observe.observe_pipe(key), ())
+            entry, key, untracked = observe.observe_pipe(name, descriptor, key, self._tracking)
+            self._note(frame, name, key, entry, untracked)
         else:
             self._note(frame, name, key, None, (kind,))
 
@@ -219,7 +217,7 @@ class Walk:
         if known is not None and known[1] == key:
             entry, key, untracked = known
         else:
-            entry, key, untracked = observe.observe_file(name, self._current(), self._keep)
+            entry, key, untracked = observe.observe_file(name, self._current(), self._keep, self._tracking)
             self.hashed += 1
             if key[3] > 1:
                 self._groups[(key[0], key[1])] = entry, key, untracked

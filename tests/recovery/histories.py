@@ -24,7 +24,7 @@ class History:
         script: list[dict[str, Any]] = [{"tool": "bash", "run": "true"} for _ in range(calls)]
         identity = events.RootIdentity("root", 1, None, "fs")
         self.add(
-            events.SessionOpened(0, "n", "/w", "transactional", "stop", script, EMPTY, identity, "ledger", 1, []), (put_change(b"", ROOT),)
+            events.SessionOpened(0, "n", "/w", "transactional", "stop", script, EMPTY, identity, "ledger", 1, [], [], []), (put_change(b"", ROOT),)
         )
         self.driver(boot)
 
