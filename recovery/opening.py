@@ -180,8 +180,8 @@ def _read_same(session: Session) -> Known:
         )
     if known[0].profile != session.profile:
         raise MisuseError(
-            f"session {session.name} in {show_text(session.state)} began with another `exclude` or `track` than its file has now, and both are "
-            f"fixed for good; finish it as it began with `recovery drive {show_text(session.state)}`, or give another name and state"
+            f"session {session.name} in {show_text(session.state)} began with another `exclude` or `track` than is asked for now, and both "
+            f"are fixed for good; finish it as it began with `recovery drive {show_text(session.state)}`, or give another name and state"
         )
     return known
 

@@ -108,7 +108,9 @@ def fold_stream(stored: Iterable[StoredEvent], where: str) -> SessionState:
     opened = first.event
     image = fold_changes(ImageTree(), first.changes)
     untracked = read_untracked(opened.untracked)
-    state = SessionState(opened, 1, first.hash.hex(), 0, "", image, 1, "", opened.root, untracked, profile_of(opened), untracked_since=((1, untracked),))
+    profile = profile_of(opened)
+    since = ((1, untracked),)
+    state = SessionState(opened, 1, first.hash.hex(), 0, "", image, 1, "", opened.root, untracked, profile, untracked_since=since)
     for event in following:
         state = fold_event(state, event, where)
     return state

@@ -40,8 +40,9 @@ def opened(name: str = "nightly", image: Mapping[bytes, Entry] = FIRST) -> Recor
     identity = events.RootIdentity("root-1", 7, None, "ef53")
     root = root_hash(image).hex()
     event = events.SessionOpened(
-        1, name, {"b64": "Y2Fm6Q=="}, "transactional", "reissue", [{"tool": "bash", "run": "true"}], root, identity, "ledger-1", 1, [], [], []
-    )
+        1, name, {"b64": "Y2Fm6Q=="}, "transactional", "reissue", [{"tool": "bash", "run": "true"}], root, identity, "ledger-1", 1,
+        [], [], [],
+    )  # fmt: skip
     return Record(event, diff({}, image))
 
 

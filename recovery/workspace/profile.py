@@ -101,6 +101,3 @@ def _find_problem(line: str, read: Callable[[list[str]], "GitIgnoreSpec"]) -> st
     return "matches nothing" if pattern is None or pattern.include is None else ""
 
 
-def has_profile(opened: SessionOpened, profile: Profile) -> bool:
-    """Whether a session began with exactly this profile."""
-    return excludes_of(opened) == profile.excludes and sorted(opened.track) == sorted(profile.track)
