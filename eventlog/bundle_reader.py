@@ -19,6 +19,7 @@ from blake3 import blake3
 from eventlog import bundle_format as form
 from eventlog import codec, events
 from eventlog.errors import CorruptError, FullError, MisuseError
+from eventlog.excludes import excludes_of
 from eventlog.image import Change, Entry, changes_digest, check_image, fold_into, is_identity_change, root_hash
 from eventlog.reader import StoredEvent, VerbatimEvent
 from eventlog.show import show_text
@@ -216,6 +217,7 @@ class _StreamCheck:
         self._header = header
         self._domain = codec.event_domain(header.origin.log_id, header.origin.stream)
         self._image: dict[bytes, Entry] = {}
+        self._excludes: tuple[str, ...] = ()
         self._root: str | None = None
         self._ids: set[bytes] = set()
         self._requests: set[str] = set()
@@ -268,6 +270,8 @@ class _StreamCheck:
             self._requests.add(event.request_id)
 
     def _check_image(self, event: events.Event, changes: tuple[Change, ...]) -> None:
+        if isinstance(event, events.SessionOpened | events.SessionForked):
+            self._excludes = excludes_of(event)
         fold_into(self._image, changes)
         if is_identity_change(changes):
             self._root = None
@@ -279,7 +283,7 @@ class _StreamCheck:
         """The root of the image, computed once for each image."""
         if self._root is None:
             check_image(self._image)
-            self._root = root_hash(self._image).hex()
+            self._root = root_hash(self._image, self._excludes).hex()
         return self._root
 
 

@@ -14,6 +14,7 @@ from eventlog.command_options import NOT_DRIVEN, POINT_HELP, JsonOption, LogArgu
 from eventlog.command_writing import announced
 from eventlog.differences import Difference, describe_difference, difference_json, find_differences
 from eventlog.errors import CompactedError
+from eventlog.excludes import stream_excludes
 from eventlog.forking import fork_session
 from eventlog.history import find_point, parse_point, read_image
 from eventlog.image import Entry, root_hash
@@ -116,7 +117,8 @@ def checkout(
         seq = find_point(reader, row, point)
         image = read_image(reader, row.id, seq)
         done = check_out(reader, image, str(to), RandomIds())
-    root = root_hash(image).hex()
+        excludes = stream_excludes(reader, row.id)
+    root = root_hash(image, excludes).hex()
     if as_json:
         print(
             json.dumps(

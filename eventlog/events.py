@@ -13,6 +13,7 @@ from eventlog.errors import CorruptError
 from eventlog.values import JsonBytes
 
 Ended = Literal["finished", "interrupted"]
+Tracked = Literal["owners", "acls"]
 
 
 class Untracked(msgspec.Struct, frozen=True):
@@ -79,8 +80,10 @@ class ForkedCall(msgspec.Struct, frozen=True):
 
 
 class SessionOpened(msgspec.Struct, frozen=True):
+    """The first event of a session. `excludes` are its pattern lines and `track` what it tracks beside the rest, both for good."""
+
     kind: ClassVar[str] = "session_opened"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     at_ms: int
     name: str
     workspace: JsonBytes
@@ -92,6 +95,8 @@ class SessionOpened(msgspec.Struct, frozen=True):
     ledger_id: str
     generation: int
     untracked: list[Untracked]
+    excludes: list[JsonBytes]
+    track: list[Tracked]
 
 
 class DriverStarted(msgspec.Struct, frozen=True):
@@ -114,10 +119,10 @@ class WorkspaceObserved(msgspec.Struct, frozen=True):
 
 class SessionForked(msgspec.Struct, frozen=True):
     """The first event of a stream that goes on from an event of another one. It holds all that is needed without the parent; its
-    changes are the whole image at that event. `calls` are the calls settled by then."""
+    changes are the whole image at that event. `calls` are the calls settled by then; `excludes` and `track` are the parent's."""
 
     kind: ClassVar[str] = "session_forked"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     at_ms: int
     name: str
     reason: Literal["forked", "imported", "moved", "salvaged"]
@@ -131,6 +136,8 @@ class SessionForked(msgspec.Struct, frozen=True):
     calls: list[ForkedCall]
     root: str
     untracked: list[Untracked]
+    excludes: list[JsonBytes]
+    track: list[Tracked]
 
 
 class InputAdmitted(msgspec.Struct, frozen=True):
@@ -377,8 +384,64 @@ def _upcast_attempt_started_1(payload: bytes) -> Event:
     )
 
 
+class _SessionOpened1(msgspec.Struct, frozen=True):
+    """`session_opened` version 1, before paths could be excluded, and owners and ACLs tracked."""
+
+    at_ms: int
+    name: str
+    workspace: JsonBytes
+    mode: Literal["transactional"]
+    on_interrupted: Literal["stop", "reissue", "continue"]
+    script: list[dict[str, Any]]
+    root: str
+    root_identity: RootIdentity
+    ledger_id: str
+    generation: int
+    untracked: list[Untracked]
+
+
+def _upcast_session_opened_1(payload: bytes) -> Event:
+    old = _session_opened_1.decode(payload)
+    return SessionOpened(
+        old.at_ms, old.name, old.workspace, old.mode, old.on_interrupted, old.script, old.root, old.root_identity, old.ledger_id,
+        old.generation, old.untracked, excludes=[], track=[],
+    )  # fmt: skip
+
+
+class _SessionForked1(msgspec.Struct, frozen=True):
+    """`session_forked` version 1, of parents of that time."""
+
+    at_ms: int
+    name: str
+    reason: Literal["forked", "imported", "moved", "salvaged"]
+    parent_log: str
+    parent: str
+    parent_seq: int
+    parent_hash: str
+    mode: Literal["transactional"]
+    on_interrupted: Literal["stop", "reissue", "continue"]
+    script: list[dict[str, Any]]
+    calls: list[ForkedCall]
+    root: str
+    untracked: list[Untracked]
+
+
+def _upcast_session_forked_1(payload: bytes) -> Event:
+    old = _session_forked_1.decode(payload)
+    return SessionForked(
+        old.at_ms, old.name, old.reason, old.parent_log, old.parent, old.parent_seq, old.parent_hash, old.mode, old.on_interrupted,
+        old.script, old.calls, old.root, old.untracked, excludes=[], track=[],
+    )  # fmt: skip
+
+
 _attempt_started_1 = msgspec.json.Decoder(_AttemptStarted1)
-UPCASTS: dict[tuple[str, int], Callable[[bytes], Event]] = {("attempt_started", 1): _upcast_attempt_started_1}
+_session_opened_1 = msgspec.json.Decoder(_SessionOpened1)
+_session_forked_1 = msgspec.json.Decoder(_SessionForked1)
+UPCASTS: dict[tuple[str, int], Callable[[bytes], Event]] = {
+    ("attempt_started", 1): _upcast_attempt_started_1,
+    ("session_opened", 1): _upcast_session_opened_1,
+    ("session_forked", 1): _upcast_session_forked_1,
+}
 """For each older version of a kind, what makes an event of today from its stored payload. The log keeps what was written."""
 
 FIRST_KINDS = frozenset({SessionOpened.kind, SessionForked.kind})

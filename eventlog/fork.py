@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from eventlog import events
 from eventlog.errors import CorruptError, MisuseError
+from eventlog.excludes import excludes_of
 from eventlog.image import Entry, check_image, diff, fold_into, root_hash
 from eventlog.reader import StoredEvent
 from eventlog.records import Record
@@ -154,8 +155,8 @@ class _Walk:
             raise CorruptError(f"seq {at.seq}: the session does not begin with session_opened or session_forked")
         check_image(self.image)
         calls = [self.calls[number] for number in sorted(self.calls)]
-        root = root_hash(self.image).hex()
+        root = root_hash(self.image, excludes_of(first)).hex()
         return events.SessionForked(
             now_ms, name, reason, parent_log, parent, at.seq, at.hash.hex(), first.mode, first.on_interrupted, first.script,
-            calls, root, self.untracked,
+            calls, root, self.untracked, first.excludes, first.track,
         )  # fmt: skip

@@ -29,6 +29,15 @@ def show_text(text: str) -> str:
     return show_path(text.encode("utf-8", "surrogateescape"))
 
 
+def decode_bytes(value: JsonBytes) -> bytes:
+    """The inverse of `encode_bytes`. Raises ValueError."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
+    if set(value) != {"b64"}:
+        raise ValueError("an object with other keys than b64")
+    return base64.b64decode(value["b64"], validate=True)
+
+
 def encode_bytes(data: bytes) -> JsonBytes:
     """Bytes as JSON: a string when they are UTF-8, else `{"b64": ...}`."""
     try:

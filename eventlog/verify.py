@@ -4,13 +4,14 @@ Memory holds one image, one page of events and two bits for each blob, however l
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from eventlog import events
 from eventlog.connection import expected_triggers
 from eventlog.errors import CorruptError, UncertainCommitError
+from eventlog.excludes import first_excludes, stream_excludes
 from eventlog.findings import Finding
 from eventlog.image import Entry, Image, check_image, fold_into, root_hash
 from eventlog.reader import BEGINNING, Position, Reader, StoredEvent, StreamRow
@@ -188,6 +189,7 @@ class _StreamWalk:
         self._known = known
         self._image: dict[bytes, Entry] | None = None
         self._root: str | None = known.root
+        self._excludes: tuple[str, ...] | None = None
 
     def take(self, stored: StoredEvent, blobs: BlobWalk) -> Iterator[Finding]:
         """Fold one event; yields what is wrong with it."""
@@ -195,6 +197,9 @@ class _StreamWalk:
         image = self._image
         if image is None:
             image = self._image = self._image_before()
+        if self._excludes is None:
+            found = first_excludes(stored.event)
+            self._excludes = stream_excludes(self._reader, self._row.id) if found is None else found
         if stored.changes or stored.seq == 1:
             fold_into(image, stored.changes)
             self._root = None
@@ -211,13 +216,13 @@ class _StreamWalk:
     def root(self) -> str:
         """The root of the image after the newest event taken; named once for all events that change nothing."""
         if self._root is None:
-            self._root = name_image(self._image or {})
+            self._root = name_image(self._image or {}, self._excludes or ())
         return self._root
 
     def _image_before(self) -> dict[bytes, Entry]:
         """The image where the mark left the stream. Its changes are not hashed again; the root of their fold is compared."""
         image: dict[bytes, Entry] = dict(self._reader.image(self._row.id, self._known.position.seq)) if self._known.position.seq else {}
-        if image and name_image(image) != self._known.root:
+        if image and name_image(image, stream_excludes(self._reader, self._row.id)) != self._known.root:
             raise CorruptError(
                 f"{self._reader.name}: stream {self._row.id}: the image changes up to seq {self._known.position.seq} are not those that "
                 f"were verified here before; run `eventlog verify {self._reader.name}`"
@@ -225,13 +230,13 @@ class _StreamWalk:
         return image
 
 
-def name_image(image: Image) -> str:
+def name_image(image: Image, excludes: Sequence[str] = ()) -> str:
     """The root of an image in hex, or why it has none."""
     try:
         check_image(image)
     except CorruptError as error:
         return f"none ({error})"
-    return root_hash(image).hex()
+    return root_hash(image, excludes).hex()
 
 
 def _output(stored: StoredEvent, where: str) -> tuple[ContentId, int] | None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from eventlog.errors import CorruptError
 from eventlog.events import SessionForked
+from eventlog.excludes import excludes_of, stream_excludes
 from eventlog.findings import Finding
 from eventlog.image import check_image, root_hash
 from eventlog.reader import Reader, StreamRow
@@ -56,10 +57,13 @@ def _check_root(reader: Reader, row: StreamRow, forked: SessionForked, parent: S
     except CorruptError as error:
         yield Finding(where, f"its parent {parent.id} has no image at seq {forked.parent_seq}: {error}", "fork", row.id, Seq(1))
         return
-    root = root_hash(image).hex()
+    excludes = stream_excludes(reader, parent.id)
+    root = root_hash(image, excludes).hex()
     if root != forked.root:
         what = f"it begins with root {forked.root}, its parent {parent.id} has root {root} at seq {forked.parent_seq}"
         yield Finding(where, what, "fork", row.id, Seq(1))
+    elif excludes != excludes_of(forked):
+        yield Finding(where, f"it excludes other paths than its parent {parent.id}", "fork", row.id, Seq(1))
 
 
 def _is_hex(text: str) -> bool:

@@ -71,11 +71,14 @@ def image(
     log: LogArgument,
     workspace: WorkspaceOption,
     new: Annotated[bool, typer.Option("--new", help="begin a log: a session without a script")] = False,
+    exclude: Annotated[list[str] | None, typer.Option("--exclude", help="with --new: a .gitignore pattern of paths left out")] = None,
+    track: Annotated[list[str] | None, typer.Option("--track", help="with --new: owners or acls, tracked beside the rest")] = None,
     accept_outside: AcceptOption = "",
     as_json: JsonOption = False,
 ) -> int:
     """Take an image of a workspace and record it."""
-    return take_image(ImageOrder(str(log), str(workspace), new, accept_outside, as_json), _settings(), _ports())
+    order = ImageOrder(str(log), str(workspace), new, accept_outside, as_json, tuple(exclude or ()), tuple(track or ()))
+    return take_image(order, _settings(), _ports())
 
 
 @app.command()

@@ -21,6 +21,7 @@ from recovery.labels import Label
 from recovery.space.ledger import append_fenced
 from recovery.space.records import ScanFailed
 from recovery.workspace.content import read_verified
+from recovery.workspace.profile import Profile
 from recovery.workspace.scan import RootMissing, Scanner, scan
 from recovery.workspace.side import RESERVED_NAME, RootIdentity, is_same_root, read_root_identity, recorded_root
 from recovery.workspace.values import Scan, Untracked
@@ -57,15 +58,23 @@ def list_untracked(nodes: tuple[Untracked, ...]) -> list[events.Untracked]:
     return [events.Untracked(encode_bytes(node.path), node.kind) for node in nodes]
 
 
-def look(root: str, scanner: Scanner | None = None) -> Scan:
-    """One scan of a workspace, by the driver's own scanner where there is one. Raises ScanError, RootMissing."""
-    return scan(root, side_directory_name=RESERVED_NAME) if scanner is None else scanner.scan()
+def look(root: str, scanner: Scanner | None, profile: Profile, against: Image) -> Scan:
+    """One scan of a workspace against an image (`Scanner.scan`), by the driver's own scanner where there is one, which has the session's
+    `profile`. Raises ScanError, RootMissing."""
+    if scanner is not None:
+        return scanner.scan(against=against)
+    return scan(root, side_directory_name=RESERVED_NAME, profile=profile, against=against)
+
+
+def look_again(context: Context, against: Image) -> Scan:
+    """`look` by a driver."""
+    return look(context.root, context.scanner, context.profile, against)
 
 
 def capture(context: Context) -> Capture:
     """Scan and make everything ready that a commit of the difference needs. Raises ScanError."""
     for attempt in range(1, TRIES + 1):
-        found = look(context.root, context.scanner)
+        found = look_again(context, context.journal.state.image)
         changes = diff(context.journal.state.image, found.image)
         try:
             blobs = tuple(_new_blobs(context, changes))
@@ -74,7 +83,7 @@ def capture(context: Context) -> Capture:
             if attempt == TRIES:
                 raise
             continue
-        return Capture(found, root_hash(found.image).hex(), changes, blobs)
+        return Capture(found, root_hash(found.image, context.profile.excludes).hex(), changes, blobs)
     raise InternalError("the loop above returns or raises")
 
 

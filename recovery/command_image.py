@@ -21,6 +21,7 @@ from recovery.script import Session
 from recovery.settings import Settings
 from recovery.space.holders import Holders
 from recovery.state import SessionState
+from recovery.workspace.profile import parse_profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +33,14 @@ class ImageOrder:
     is_new: bool = False
     accept_outside: str = ""
     as_json: bool = False
+    excludes: tuple[str, ...] = ()
+    track: tuple[str, ...] = ()
 
 
 def take_image(order: ImageOrder, settings: Settings, ports: Ports) -> int:
     """Record the image and print it; the exit code. Raises MisuseError before anything is written."""
+    if (order.excludes or order.track) and not order.is_new:
+        raise MisuseError("--exclude and --track are fixed when a log begins; give them with --new, or leave them out")
     if order.is_new:
         return _begin(order, settings, ports)
     place = find_place(order.log, order.workspace, "recovery image", "`recovery image LOG --workspace DIR --new` begins one")
@@ -63,6 +68,7 @@ def _record(context: Context) -> None:
 def _begin(order: ImageOrder, settings: Settings, ports: Ports) -> int:
     if order.accept_outside:
         raise MisuseError("--accept-outside has no meaning with --new: nothing is recorded yet; leave one of them out")
+    profile = parse_profile(list(order.excludes), list(order.track), "recovery image")
     state, workspace = os.path.realpath(order.log), os.path.realpath(order.workspace)
     if os.path.exists(log_path(state)) or os.path.isfile(state):
         raise MisuseError(f"{show_text(order.log)}: there is something already; leave --new out to record there, or name a new directory")
@@ -71,7 +77,7 @@ def _begin(order: ImageOrder, settings: Settings, ports: Ports) -> int:
     check_places(state, workspace)
     begun = ports.clock.monotonic()
     name = re.sub(r"[^A-Za-z0-9._-]", "-", os.path.basename(workspace))[:64].lstrip(".-_") or "images"
-    session = Session(settings.name or name, workspace, state, "stop", ())
+    session = Session(settings.name or name, workspace, state, "stop", (), profile)
     holders = Holders(settings.holders, ports.clock)
     is_held_anew = holders.claim(workspace, session.name, state, is_finished)
     try:

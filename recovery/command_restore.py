@@ -62,7 +62,7 @@ def _forecast(place: Place, seq: int) -> Aim:
         if place.known.obligation is not None and not seq < place.known.obligation.seq:
             raise NeedsPersonError(f"the restore decided at seq {place.known.obligation.seq} is open; drive the session first")
         check_place_root(place.workspace, place.known.opened)
-        return aim_at(reader, place.known, look(place.workspace), seq)
+        return aim_at(reader, place.known, look(place.workspace, None, place.known.profile, place.known.image), seq)
     finally:
         reader.close()
 

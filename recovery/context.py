@@ -7,6 +7,7 @@ from eventlog.ports import Clock, Host, Ids
 from recovery.journal import Journal
 from recovery.space.ledger import Ledger
 from recovery.space.local import LocalSpace, SpacePaths
+from recovery.workspace.profile import Profile
 from recovery.workspace.scan import Scanner
 
 
@@ -27,6 +28,11 @@ class Context:
     tell: Callable[[str], None]
     accept_outside: str = ""
     scanner: Scanner | None = None
+
+    @property
+    def profile(self) -> Profile:
+        """What the session leaves out and tracks."""
+        return self.journal.state.profile
 
     @property
     def epoch(self) -> int:

@@ -51,7 +51,7 @@ def gather(
 ) -> Evidence:
     """All facts. `accepted` is the root hash of an outside state that a person accepted (rule C4). Raises ScanError."""
     root_fact = observe_root(root, state)
-    found = look(root, scanner) if root_fact is RootFact.PRESENT else None
+    found = look(root, scanner, state.profile, state.image) if root_fact is RootFact.PRESENT else None
     removed, difference, scanned = _compare(state, found)
     if difference is DifferenceFact.MASS_DELETION and scanned == accepted:
         difference = DifferenceFact.DIFFERENT
@@ -90,7 +90,7 @@ def _compare(state: SessionState, found: Scan | None) -> tuple[int, DifferenceFa
     if found is None:
         return 0, DifferenceFact.EQUAL, ""
     changes = diff(state.image, found.image)
-    scanned = root_hash(found.image).hex()
+    scanned = root_hash(found.image, state.profile.excludes).hex()
     if not is_identity_change(changes):
         return 0, DifferenceFact.EQUAL, scanned
     removed, is_mass = count_removed(state.image, found.image, changes)

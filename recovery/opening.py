@@ -18,7 +18,7 @@ from eventlog.reader import Reader
 from eventlog.records import Record
 from eventlog.show import encode_bytes, show_text
 from eventlog.values import StreamId
-from recovery.capture import list_untracked, look
+from recovery.capture import list_untracked
 from recovery.journal import Known, only_stream, read_state
 from recovery.script import Session, call_to_json
 from recovery.space.ledger import LEDGER_FORMAT, create_ledger
@@ -111,8 +111,8 @@ def _nearest_directory(path: str) -> str:
 
 def _create(session: Session, clock: Clock, ids: Ids, boot_id: str) -> Known | None:
     root = os.path.realpath(session.workspace)
-    scanner = Scanner(root, cache_path=scan_cache_path(session.state), boot_id=boot_id)
-    found = look(root, scanner)
+    scanner = Scanner(root, session.profile, cache_path=scan_cache_path(session.state), boot_id=boot_id)
+    found = scanner.scan()
     identity = read_root_identity(root)
     opened = events.SessionOpened(
         at_ms=clock.now_ms(),
@@ -121,11 +121,13 @@ def _create(session: Session, clock: Clock, ids: Ids, boot_id: str) -> Known | N
         mode="transactional",
         on_interrupted=session.on_interrupted,
         script=[call_to_json(call) for call in session.calls],
-        root=root_hash(found.image).hex(),
+        root=root_hash(found.image, session.profile.excludes).hex(),
         root_identity=events.RootIdentity(identity.id or ids.new_id().hex(), identity.inode, identity.birth_ns, identity.filesystem),
         ledger_id=ids.new_id().hex(),
         generation=1,
         untracked=list_untracked(found.untracked),
+        excludes=[encode_bytes(line.encode("utf-8", "surrogateescape")) for line in session.profile.excludes],
+        track=session.profile.track,
     )
     _remove_leftovers(session.state)
     record = Record(opened, diff({}, found.image))
@@ -175,6 +177,11 @@ def _read_same(session: Session) -> Known:
         raise MisuseError(
             f"session {session.name} in {show_text(session.state)} began with other calls than its file has now; "
             f"finish it as it began with `recovery drive {show_text(session.state)}`, or give the new calls another name and state"
+        )
+    if known[0].profile != session.profile:
+        raise MisuseError(
+            f"session {session.name} in {show_text(session.state)} began with another `exclude` or `track` than is asked for now, and both "
+            f"are fixed for good; finish it as it began with `recovery drive {show_text(session.state)}`, or give another name and state"
         )
     return known
 

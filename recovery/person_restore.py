@@ -21,9 +21,9 @@ from recovery.calls import interrupt_call
 from recovery.capture import list_untracked
 from recovery.context import Context
 from recovery.labels import Label
+from recovery.restore import plan_for
 from recovery.state import CallState, Obligation, SessionState
 from recovery.workspace.actions import RestorePlan
-from recovery.workspace.restore_plan import plan_restore
 from recovery.workspace.values import Scan
 
 
@@ -58,9 +58,9 @@ def aim_at(reader: Reader, state: SessionState, found: Scan, seq: int) -> Aim:
     """The restore to `seq` against a scan. Changes nothing. Raises RestoreIncompleteError, CompactedError, CorruptError."""
     target = reader.image(StreamId(state.opened.name), Seq(seq))
     check_contents(reader, target)
-    plan = plan_restore(found, target, state.untracked_at(seq))
+    plan = plan_for(state.profile, found, target, state.untracked_at(seq))
     changes_head = any(change.op != "times" for change in diff(state.image, target))
-    return Aim(seq, target, root_hash(target).hex(), plan, undone_calls(state, seq), changes_head)
+    return Aim(seq, target, root_hash(target, state.profile.excludes).hex(), plan, undone_calls(state, seq), changes_head)
 
 
 def undone_calls(state: SessionState, seq: int) -> tuple[CallState, ...]:

@@ -16,7 +16,7 @@ from eventlog.image import Image, diff, root_hash
 from eventlog.records import Record
 from eventlog.show import encode_bytes, show_path
 from eventlog.values import ContentId, Seq
-from recovery.capture import look
+from recovery.capture import look_again
 from recovery.context import Context
 from recovery.labels import Label
 from recovery.space.ledger import append_fenced
@@ -25,6 +25,7 @@ from recovery.space.records import Prepare
 from recovery.state import Obligation
 from recovery.workspace.actions import RestorePlan, encode_plan
 from recovery.workspace.pack import write_pack
+from recovery.workspace.profile import Profile
 from recovery.workspace.quarantine import list_quarantine
 from recovery.workspace.restore_plan import plan_restore
 from recovery.workspace.values import Scan, Untracked
@@ -54,15 +55,22 @@ def complete_restore(context: Context, side: str) -> list[Record]:
     target = context.journal.reader.image(context.journal.stream, Seq(obligation.target_seq))
     quarantine = f"{context.journal.log_id}-{obligation.seq}"
     restored = 0
-    found = look(context.root, context.scanner)
+    found = look_again(context, target)
     for _ in range(ROUNDS):
-        plan = plan_restore(found, target, untracked_of(context, obligation))
+        plan = plan_for(context.profile, found, target, untracked_of(context, obligation))
         if not plan.actions:
             break
         restored += _apply_round(context, obligation, plan, quarantine)
-        found = look(context.root, context.scanner)
-    _check_equal(found, target, obligation)
+        found = look_again(context, target)
+    _check_equal(found, target, obligation, context.profile)
     return _closing_records(context, obligation, side, quarantine, restored)
+
+
+def plan_for(profile: Profile, found: Scan, target: Image, untracked: tuple[Untracked, ...]) -> RestorePlan:
+    """`plan_restore` with what the session leaves out and tracks."""
+    return plan_restore(
+        found, target, untracked, has_excludes=bool(profile.excludes), owners=profile.owners, acls=profile.acls
+    )
 
 
 def untracked_of(context: Context, obligation: Obligation) -> tuple[Untracked, ...]:
@@ -106,8 +114,8 @@ def _lay_pack(context: Context, plan: RestorePlan) -> str:
     return path
 
 
-def _check_equal(found: Scan, target: Image, obligation: Obligation) -> None:
-    if root_hash(found.image).hex() == obligation.target_root:
+def _check_equal(found: Scan, target: Image, obligation: Obligation, profile: Profile) -> None:
+    if root_hash(found.image, profile.excludes).hex() == obligation.target_root:
         return
     differing = [change.path for change in diff(target, found.image) if change.op != "times"][:5]
     names = ", ".join(str(encode_bytes(path)) for path in differing)

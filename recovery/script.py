@@ -9,13 +9,14 @@ import base64
 import binascii
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from eventlog.errors import MisuseError
 from eventlog.show import encode_bytes
 from eventlog.values import SESSION_NAME
+from recovery.workspace.profile import Profile, parse_profile
 
 Policy = Literal["safe", "after-restore", "never", "ask"]
 OnInterrupted = Literal["stop", "reissue", "continue"]
@@ -63,6 +64,7 @@ class Session:
     state: str
     on_interrupted: OnInterrupted
     calls: tuple[Call, ...]
+    profile: Profile = field(default_factory=Profile)
 
 
 def decode_bytes(value: Any, where: str) -> bytes:
@@ -161,8 +163,10 @@ def load_session(file: Path) -> Session:
     """
     table = load_toml(file)
     base = file.resolve().parent
-    for key in sorted(set(table) - {"name", "workspace", "state", "mode", "on_interrupted", "call"}):
-        raise MisuseError(f"{file}: unknown key {key!r}; a session has name, workspace, state, mode, on_interrupted and [[call]]")
+    for key in sorted(set(table) - {"name", "workspace", "state", "mode", "on_interrupted", "exclude", "track", "call"}):
+        raise MisuseError(
+            f"{file}: unknown key {key!r}; a session has name, workspace, state, mode, on_interrupted, exclude, track and [[call]]"
+        )
     for key in ("name", "workspace", "state"):
         if not isinstance(table.get(key), str) or not table[key]:
             raise MisuseError(f"{file}: {key} is missing or not a string")
@@ -180,6 +184,7 @@ def load_session(file: Path) -> Session:
         state=str(base / table["state"]),
         on_interrupted=parse_on_interrupted(table.get("on_interrupted", "stop"), str(file)),
         calls=parse_calls(table.get("call"), str(file)),
+        profile=parse_profile(table.get("exclude", []), table.get("track", []), str(file)),
     )
 
 

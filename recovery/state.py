@@ -13,6 +13,7 @@ from eventlog.image import ImageTree, fold_changes
 from eventlog.reader import StoredEvent
 from recovery.labels import Label
 from recovery.script import decode_bytes
+from recovery.workspace.profile import Profile, profile_of
 from recovery.workspace.values import Untracked
 
 
@@ -74,6 +75,7 @@ class SessionState:
     image_boot: str
     root: str
     untracked: tuple[Untracked, ...]
+    profile: Profile = field(default_factory=Profile)
     calls: tuple[CallState, ...] = ()
     obligation: Obligation | None = None
     is_restored_this_epoch: bool = False
@@ -106,7 +108,9 @@ def fold_stream(stored: Iterable[StoredEvent], where: str) -> SessionState:
     opened = first.event
     image = fold_changes(ImageTree(), first.changes)
     untracked = read_untracked(opened.untracked)
-    state = SessionState(opened, 1, first.hash.hex(), 0, "", image, 1, "", opened.root, untracked, untracked_since=((1, untracked),))
+    profile = profile_of(opened)
+    since = ((1, untracked),)
+    state = SessionState(opened, 1, first.hash.hex(), 0, "", image, 1, "", opened.root, untracked, profile, untracked_since=since)
     for event in following:
         state = fold_event(state, event, where)
     return state

@@ -64,6 +64,7 @@ def stream_defects(log: Log, stream: Stream) -> Iterator[Defect]:
     yield from epoch_defects(stream)
     yield from cache_defects(stream)
     yield from stream.fold.defects
+    yield from track_defects(stream)
     for event in stream.events:
         yield from change_defects(event)
         yield from root_defects(stream, event)
@@ -115,6 +116,17 @@ def cache_defects(stream: Stream) -> Iterator[Defect]:
     for name, expected, found in columns:
         if expected != found:
             yield Defect(stream.id, newest.seq, f"cached {name} does not agree with the events", expected=expected, found=found)
+
+
+def track_defects(stream: Stream) -> Iterator[Defect]:
+    """Every entry has an owner where owners are tracked and none has one elsewhere; ACLs stand only where they are tracked, on no symlink."""
+    track = stream.events[0].payload.get("track", ()) if stream.events else ()
+    for event in stream.events:
+        for change in event.changes:
+            if change.op == "put" and (change.uid is not None) != ("owners" in track):
+                yield Defect(event.stream, event.seq, f"image change: {'no' if change.uid is None else 'an'} owner", change.path)
+            if change.acl is not None and ("acls" not in track or change.kind == "l"):
+                yield Defect(event.stream, event.seq, "image change: an ACL where none may be", change.path)
 
 
 def change_defects(event: Event) -> Iterator[Defect]:

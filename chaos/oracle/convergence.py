@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .differences import describe, first_difference
-from .evidence import Evidence, known
+from .evidence import Evidence
+from .excludes import known_tree, tracked
 from .final import NOT_STARTED, FinalParts, final_digest, final_parts
 from .values import Finding, Listing, failed, name_event, passed, unknown
 from .workspace import difference_detail
@@ -38,13 +39,13 @@ def listing_of(wanted: FinalParts | None) -> Listing | None:
 def first_path(wanted: FinalParts | None, evidence: Evidence) -> bytes | None:
     """The first path at which the trees differ, when the other run's listing was given."""
     listing = listing_of(wanted)
-    return None if listing is None else first_difference(listing, known(evidence.tree))
+    return None if listing is None else first_difference(tracked(evidence, listing), known_tree(evidence))
 
 
 def differences(wanted: FinalParts, found: FinalParts, evidence: Evidence, path: bytes | None) -> Iterator[str]:
     """What differs, a few words each: the tree, then call by call."""
     if wanted["tree"] != found["tree"]:
-        yield "the tree differs" + tree_words(listing_of(wanted), known(evidence.tree), path)
+        yield "the tree differs" + tree_words(listing_of(wanted), known_tree(evidence), path)
     ends = {call["index"]: call for call in wanted["calls"]}
     for call in found["calls"]:
         yield from call_differences(ends.pop(call["index"], {"ended": NOT_STARTED}), call)

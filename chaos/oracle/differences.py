@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from .encoding import xattrs_digest
+from .encoding import digest, xattrs_digest
 from .paths import escape_path
 from .values import Change, Entry, Listing
 
@@ -11,9 +11,10 @@ SHORT = 12
 
 def entry_of(change: Change) -> Entry:
     """The entry an image has at a path."""
-    return Entry(
-        change.kind, change.mode, change.content, change.size, change.target, change.link, xattrs_digest(change.xattrs)
-    )
+    owner = None if change.uid is None or change.gid is None else (change.uid, change.gid)
+    acl = None if change.acl is None else digest(change.acl)
+    xattrs = xattrs_digest(change.xattrs)
+    return Entry(change.kind, change.mode, change.content, change.size, change.target, change.link, xattrs, owner, acl)
 
 
 def first_difference(expected: Listing, found: Listing, suspects: Collection[bytes] = ()) -> bytes | None:
@@ -35,4 +36,8 @@ def describe(entry: Entry | None) -> str:
         words.append(f"link={escape_path(entry.link)}")
     if entry.xattrs is not None:
         words.append(f"xattrs={entry.xattrs.hex()[:SHORT]}")
+    if entry.owner is not None:
+        words.append(f"owner={entry.owner[0]}:{entry.owner[1]}")
+    if entry.acl is not None:
+        words.append(f"acl={entry.acl.hex()[:SHORT]}")
     return " ".join(words)

@@ -148,6 +148,13 @@ def hash_bucket(encoded: list[bytes]) -> bytes:
     return digest(b"crashworthy bucket 1\0" + unsigned(len(encoded), 8) + b"".join(encoded))
 
 
-def hash_image(root: Change, directory_hash: bytes) -> bytes:
-    """The root hash. The excludes digest is not tracked in this version: its place is a zero byte."""
-    return digest(b"crashworthy image 1\0" + unsigned(root.mode, 2) + encode_marks(root) + optional(None) + directory_hash)
+def excludes_digest(lines: Iterable[bytes]) -> bytes | None:
+    """The digest of a session's pattern lines; None for none."""
+    counted_lines = b"".join(map(counted, lines))
+    return digest(b"crashworthy excludes 1\0" + counted_lines) if counted_lines else None
+
+
+def hash_image(root: Change, directory_hash: bytes, excludes: Iterable[bytes] = ()) -> bytes:
+    """The root hash of an image of a session with these pattern lines."""
+    marks = encode_marks(root) + optional(excludes_digest(excludes))
+    return digest(b"crashworthy image 1\0" + unsigned(root.mode, 2) + marks + directory_hash)

@@ -73,9 +73,11 @@ def read_witness(path: bytes | None) -> bytes | None:
     return read_file(path) if os.path.lexists(path) else b""
 
 
-def read_kept(request: JudgeRequest) -> Listing | None:
-    """What lies in quarantine, contents and all, when the request asks where something has gone."""
-    asks = bool(request.edits or request.displaced)
+def read_kept(request: JudgeRequest, log: Log | Unreadable) -> Listing | None:
+    """What lies in quarantine, contents and all, when the request asks where something has gone, or the session excludes paths."""
+    stream = None if isinstance(log, Unreadable) else log.streams.get(request.stream)
+    excludes = stream is not None and stream.events and stream.events[0].payload.get("excludes")
+    asks = bool(request.edits or request.displaced or excludes)
     return list_tree(request.quarantine) if asks and request.quarantine is not None else None
 
 
@@ -84,13 +86,14 @@ def gather(request: JudgeRequest) -> Evidence:
     acknowledged, quarantine = request.acknowledged, request.quarantine
     if not os.path.isdir(request.scratch) or os.listdir(request.scratch):
         raise RequestError(f"scratch {request.scratch!r} is not an existing empty directory")
+    log = attempt("the log", lambda: load_log(request.log, request.scratch))
     return Evidence(
         request=request,
-        log=attempt("the log", lambda: load_log(request.log, request.scratch)),
+        log=log,
         tree=attempt("the workspace", lambda: list_tree(request.workspace)),
         witness=attempt("the witness file", lambda: read_witness(request.witness)),
         acknowledged=attempt("drivers' output", lambda: None if acknowledged is None else tuple(map(read_file, acknowledged))),
         quarantined=attempt("the quarantine", lambda: None if quarantine is None else frozenset(paths_below(quarantine))),
-        kept=attempt("the quarantine", lambda: read_kept(request)),
+        kept=attempt("the quarantine", lambda: read_kept(request, log)),
         moved=attempt("the ledger", lambda: read_moved(ledger_of(request.log))),
     )

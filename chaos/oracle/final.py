@@ -10,6 +10,7 @@ from typing import Any
 from .calls import Call, calls_of
 from .encoding import counted, digest, optional, unsigned
 from .evidence import Evidence, known
+from .excludes import known_tree
 from .history_digest import Normaliser, normaliser_for
 from .values import Entry, Listing
 
@@ -30,7 +31,7 @@ def final_parts(evidence: Evidence) -> FinalParts:
     normaliser = normaliser_for(known(evidence.log).log_id, stream)
     newest = {call.script_index(): call for call in calls_of(stream)}
     calls = [call_end(index, newest.get(index), normaliser) for index in range(evidence.request.script_length)]
-    return {"tree": tree_digest(known(evidence.tree)), "calls": calls}
+    return {"tree": tree_digest(known_tree(evidence)), "calls": calls}
 
 
 def call_end(index: int, call: Call | None, normaliser: Normaliser) -> dict[str, Any]:
@@ -50,7 +51,9 @@ def tree_digest(tree: Listing) -> str:
 def encode_listed(path: bytes, entry: Entry) -> bytes:
     """One path of a listing in bytes."""
     head = counted(path) + counted(entry.kind.encode()) + unsigned(entry.mode, 2) + unsigned(entry.size, 8)
-    return head + b"".join(map(optional, (entry.content, entry.target, entry.link, entry.xattrs)))
+    owner = None if entry.owner is None else unsigned(entry.owner[0], 4) + unsigned(entry.owner[1], 4)
+    marks = (owner, entry.acl) if owner is not None or entry.acl is not None else ()
+    return head + b"".join(map(optional, (entry.content, entry.target, entry.link, entry.xattrs, *marks)))
 
 
 def final_digest(parts: FinalParts) -> str:

@@ -7,14 +7,15 @@ group whose first path is another) is collected as defects and judged by the cha
 from collections.abc import Iterable
 
 from .encoding import encode_entry, hash_directory, hash_image
-from .paths import ancestors_of, name_of, parent_of
+from .paths import ancestors_of, bytes_of, name_of, parent_of
 from .values import Change, Defect, Event, Fold
 
 
 class ImageFold:
     """One image that changes are applied to. Directory hashes are kept and recomputed only above what changed, deepest first."""
 
-    def __init__(self) -> None:
+    def __init__(self, excludes: tuple[bytes, ...] = ()) -> None:
+        self.excludes = excludes
         self.entries: dict[bytes, Change] = {}
         self.children: dict[bytes, set[bytes]] = {}
         self.encoded: dict[bytes, bytes] = {}
@@ -38,7 +39,7 @@ class ImageFold:
     def root(self) -> bytes | None:
         """The root hash; None when the image has no root directory."""
         root = self.entries.get(b"")
-        return None if root is None or root.kind != "d" else hash_image(root, self.hashes[b""])
+        return None if root is None or root.kind != "d" else hash_image(root, self.hashes[b""], self.excludes)
 
     def _replace(self, change: Change, old: Change | None, touched_groups: set[bytes]) -> None:
         if change.op == "times":
@@ -97,13 +98,13 @@ class ImageFold:
             return []
         if len(members) == 1 or min(members) != leader:
             return [f"hard-link group has {len(members)} paths, first {min(members)!r}: not led by its first of two or more"]
-        inodes = {(entry.mode, entry.content, entry.size, entry.xattrs) for entry in map(self.entries.__getitem__, members)}
-        return [] if len(inodes) == 1 else ["paths of one hard-link group differ in mode, content or attributes"]
+        inodes = {(entry.mode, entry.content, entry.size, entry.xattrs, entry.uid, entry.gid, entry.acl) for entry in map(self.entries.__getitem__, members)}
+        return [] if len(inodes) == 1 else ["paths of one hard-link group differ in mode, content, attributes or owner"]
 
 
 def fold_events(events: tuple[Event, ...]) -> Fold:
     """Fold the changes of a stream's events in order."""
-    image = ImageFold()
+    image = ImageFold(tuple(bytes_of(line) for line in events[0].payload.get("excludes", ())) if events else ())
     roots: list[bytes | None] = []
     origins: dict[bytes, int] = {}
     defects: list[Defect] = []

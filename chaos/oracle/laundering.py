@@ -1,6 +1,6 @@
 """Oracle `laundering`: recovery did not make workspace and log equal by recording what it found.
 
-Only three kinds may change the image; a restore reaches the root it was decided to reach; an interrupted call leaves the image
+Only three kinds may change the image, and the end of a restore that a person asked for, which moves the head to its target; a restore reaches the root it was decided to reach; an interrupted call leaves the image
 that was there before its first attempt.
 """
 
@@ -12,6 +12,7 @@ from .observations import check_observation
 from .request import JudgeRequest
 from .values import Event, Finding, Stream, failed, hex_of, name_event, passed, unknown
 
+BY_PERSON = "restore_by_person"
 MAY_CHANGE = frozenset({"session_opened", "workspace_observed", "call_settled"})
 NOT_WHILE_OPEN = frozenset({"attempt_started", "workspace_observed"})
 Rule = Callable[[JudgeRequest, Stream], Finding | None]
@@ -44,7 +45,7 @@ def check_carriers(request: JudgeRequest, stream: Stream) -> Finding | None:
     """No other kind carries changes, nor does an interrupted call."""
     for event in stream.events:
         interrupted = event.kind == "call_settled" and event.payload["ended"] == "interrupted"
-        if event.changes and (interrupted or event.kind not in MAY_CHANGE):
+        if event.changes and (interrupted or event.kind not in MAY_CHANGE) and not is_end_by_person(stream, event):
             return failed("image changes where none may be", path=event.changes[0].path, event=name_event(event))
     return None
 
@@ -86,10 +87,17 @@ def check_interrupted(request: JudgeRequest, stream: Stream) -> Finding | None:
                 continue
             first = call.attempts[0].seq
             observed = [event.seq for event in stream.events[first : settled.seq] if event.kind == "workspace_observed"]
-            before = hex_of(stream.root_at(max([first, *observed])))
+            restored = [event.seq for event in stream.events[first : settled.seq] if is_end_by_person(stream, event)]
+            before = hex_of(stream.root_at(max([first, *observed, *restored])))
             if settled.payload["root"] != before:
                 return at(settled, f"call {call.number} was interrupted and left something behind", before, settled.payload["root"])
     return None
+
+
+def is_end_by_person(stream: Stream, event: Event) -> bool:
+    """Whether a restore that a person asked for ended here."""
+    decision = stream.event_at(event.payload["decision_seq"]) if event.kind == "restore_finished" else None
+    return decision is not None and decision.kind == "recovery_decided" and decision.payload["label"] == BY_PERSON
 
 
 def obligations(stream: Stream) -> list[Event]:

@@ -1,6 +1,6 @@
-"""Listings as JSON: `{escaped path: {"kind", "mode", "content", "size", "target", "link", "xattrs"}}`.
+"""Listings as JSON: `{escaped path: {"kind", "mode", "content", "size", "target", "link", "xattrs", "owner", "acl"}}`.
 
-`content` and `xattrs` are hex digests, `target` and `link` are escaped like paths; what does not apply is null.
+`content`, `xattrs` and `acl` are hex digests, `owner` is [uid, gid]; `target` and `link` are escaped like paths; what does not apply is null.
 """
 
 from collections.abc import Mapping
@@ -20,6 +20,8 @@ def entry_to_json(entry: Entry) -> dict[str, Any]:
         "target": None if entry.target is None else escape_path(entry.target),
         "link": None if entry.link is None else escape_path(entry.link),
         "xattrs": None if entry.xattrs is None else entry.xattrs.hex(),
+        "owner": None if entry.owner is None else list(entry.owner),
+        "acl": None if entry.acl is None else entry.acl.hex(),
     }
 
 
@@ -33,6 +35,8 @@ def entry_from_json(value: Mapping[str, Any]) -> Entry:
         target=None if value["target"] is None else unescape_path(value["target"]),
         link=None if value["link"] is None else unescape_path(value["link"]),
         xattrs=None if value["xattrs"] is None else bytes.fromhex(value["xattrs"]),
+        owner=None if value.get("owner") is None else (value["owner"][0], value["owner"][1]),
+        acl=None if value.get("acl") is None else bytes.fromhex(value["acl"]),
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from .calls import Call, calls_of
 from .evidence import Evidence
+from .laundering import is_end_by_person
 from .request import JudgeRequest
 from .values import Event, Finding, Stream, failed, name_event, passed, unknown
 
@@ -101,19 +102,51 @@ def check_end(request: JudgeRequest, stream: Stream, calls: list[Call]) -> Findi
 
 def check_script(request: JudgeRequest, stream: Stream, calls: list[Call]) -> Finding | None:
     """Script calls finish in the script's order, each at most once."""
-    previous = -1
+    standing: list[Call] = []
+    undone = {event.payload["call"]: event.seq for event in stream.of_kind("call_undone")}
     for call in calls:
         finish, index = call.finish(), call.script_index()
         if finish is None or index is None:
             continue
+        standing = [one for one in standing if not undone.get(one.number, finish.seq) < finish.seq]
+        previous = index_of(standing)
         if not previous < index < request.script_length:
             return at(finish, f"script call {index} finished after script call {previous} of {request.script_length}")
         if request.on_interrupted == "reissue" and index != previous + 1:
             return at(finish, f"script call {index} finished, script call {previous + 1} did not")
-        previous = index
+        standing.append(call)
+    previous = index_of([one for one in standing if one.number not in undone])
     if request.on_interrupted == "reissue" and request.expect_finished and previous + 1 != request.script_length:
         return failed(f"script call {previous + 1} of {request.script_length} did not finish")
     return None
+
+
+def index_of(standing: list[Call]) -> int:
+    """The script index of the newest call that stands; -1 when none does."""
+    index = standing[-1].script_index() if standing else None
+    return -1 if index is None else index
+
+
+def check_undone(request: JudgeRequest, stream: Stream, calls: list[Call]) -> Finding | None:
+    """A person's restore undoes, each once, exactly the finished calls after its target that stand (C3); nothing else undoes any."""
+    finishes = {call.number: finish.seq for call in calls if (finish := call.finish()) is not None}
+    undone: set[int] = set()
+    owed: set[int] = set()
+    for event in stream.events:
+        if event.kind == "restore_finished":
+            decision = stream.event_at(event.payload["decision_seq"])
+            if decision is not None and is_end_by_person(stream, event):
+                target = decision.payload["target_seq"]
+                owed = {number for number, seq in finishes.items() if target < seq < event.seq} - undone
+        elif event.kind == "call_undone":
+            number = event.payload["call"]
+            if number not in owed:
+                return at(event, f"call {number} is undone and no restore before it undid it")
+            owed.discard(number)
+            undone.add(number)
+        elif owed and event.kind in ("driver_started", "attempt_started", "session_finished"):
+            return at(event, f"call {min(owed)} was undone by a restore and no call_undone says so")
+    return failed(f"call {min(owed)} was undone by a restore and no call_undone says so") if owed else None
 
 
 def check_coverage(request: JudgeRequest, stream: Stream, calls: list[Call]) -> Finding | None:
@@ -143,5 +176,6 @@ RULES: tuple[Rule, ...] = (
     check_one_at_a_time,
     check_end,
     check_script,
+    check_undone,
     check_coverage,
 )

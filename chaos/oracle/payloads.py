@@ -118,6 +118,8 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
         "ledger_id": is_anything,
         "generation": is_anything,
         "untracked": is_untracked,
+        "excludes": list_of(is_bytes),
+        "track": list_of(one_of("owners", "acls")),
     },
     "driver_started": {"identity": is_object, "ledger_id": is_anything, "generation": is_anything, "kill_mark": is_anything},
     "workspace_observed": {"root": is_digest, "untracked": is_untracked},
@@ -145,6 +147,8 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
         "calls": is_list,
         "root": is_digest,
         "untracked": is_untracked,
+        "excludes": list_of(is_bytes),
+        "track": list_of(one_of("owners", "acls")),
     },
     "input_admitted": {"request_id": is_text, "input": is_object},
     "call_undone": {"call": is_ordinal, "reason": is_anything, "decision_seq": is_ordinal},
@@ -190,9 +194,15 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
 }
 
 
-NEWEST_VERSIONS: Mapping[str, int] = {"attempt_started": 2}
+NEWEST_VERSIONS: Mapping[str, int] = {"attempt_started": 2, "session_opened": 2, "session_forked": 2}
 """Kinds of which there is more than the first version."""
-ADDED: Mapping[tuple[str, str], int] = {("attempt_started", "redacted"): 2}
+ADDED: Mapping[tuple[str, str], int] = {
+    ("attempt_started", "redacted"): 2,
+    ("session_opened", "excludes"): 2,
+    ("session_opened", "track"): 2,
+    ("session_forked", "excludes"): 2,
+    ("session_forked", "track"): 2,
+}
 """Fields that came with a later version of their kind."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from .differences import describe, entry_of
 from .evidence import Evidence, known
+from .excludes import excluded_in, excludes_of
 from .kept import is_whole, puts_at, victims_of
 from .paths import ancestors_of, bytes_of, is_valid_path
 from .request_items import Seen
@@ -28,6 +29,8 @@ def judge_quarantine(evidence: Evidence) -> Finding | None:
     """The records are those of the directory, and everything the runner saw is found again. Left out when nothing was restored and the
     runner saw nothing that is gone."""
     finding = judge_records(evidence)
+    if finding is not None and finding.verdict is Verdict.PASS:
+        finding = check_excluded(evidence) or finding
     if not evidence.request.displaced or (finding is not None and finding.verdict is not Verdict.PASS):
         return finding
     edited = {edit.path for edit in evidence.request.edits or ()}
@@ -37,6 +40,17 @@ def judge_quarantine(evidence: Evidence) -> Finding | None:
             detail = "lost: what stood here is neither in quarantine, nor in the log, nor here"
             return failed(detail, path=one.path, expected=name_seen(one), found=describe(known(evidence.tree).get(one.path)))
     return passed(f"{finding.detail if finding else 'no restores'}; {len(seen)} entries seen before are found again")
+
+
+def check_excluded(evidence: Evidence) -> Finding | None:
+    """A failure when a restore moved what the session excludes. Raises EvidenceMissing for a pattern that is not understood."""
+    if not excludes_of(evidence.stream()) or not evidence.stream().of_kind("quarantined"):
+        return None
+    victims = victims_of(evidence)
+    rounds = max(map(len, victims.values()), default=0)
+    listings = [{path: entries[min(number, len(entries) - 1)] for path, entries in victims.items()} for number in range(rounds)]
+    moved = {path for listing in listings for path in excluded_in(evidence, listing)}
+    return failed("a restore moved what the session excludes", path=min(moved)) if moved else None
 
 
 def judge_records(evidence: Evidence) -> Finding | None:

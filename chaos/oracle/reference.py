@@ -6,7 +6,8 @@ What somebody else edited is no business of the plain run: those paths are left 
 from collections.abc import Iterable, Mapping
 
 from .differences import describe, first_difference
-from .evidence import Evidence, known
+from .evidence import Evidence
+from .excludes import known_tree, tracked
 from .paths import ancestors_of, parent_of
 from .request_items import Edit
 from .values import Finding, Listing, failed, passed, unknown
@@ -21,7 +22,7 @@ def judge_reference(evidence: Evidence) -> Finding | None:
         return None
     if not reference:
         return unknown("the reference listing is empty")
-    tree = known(evidence.tree)
+    tree, reference = known_tree(evidence), tracked(evidence, reference)
     omitted = edited_paths(evidence.request.edits or (), reference, tree)
     wanted, found = without(reference, omitted), without(tree, omitted)
     path = first_difference(wanted, found)

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 
 from blake3 import blake3
 
-from .encoding import encode_pairs, xattrs_digest
+from .encoding import digest, encode_pairs, xattrs_digest
 from .values import Entry, Listing
 
 READ_SIZE = 1_048_576
 ROOT_MARK = b"user.crashworthy.root"
+ACLS = (b"system.posix_acl_access", b"system.posix_acl_default")
 KINDS = {
     stat.S_IFREG: "f",
     stat.S_IFDIR: "d",
@@ -50,7 +51,7 @@ def list_tree(root: bytes) -> Listing:
     except FileNotFoundError:
         return {}
     if not stat.S_ISDIR(status.st_mode):
-        return {b"": Entry(kind_of(status), stat.S_IMODE(status.st_mode))}
+        return {b"": Entry(kind_of(status), stat.S_IMODE(status.st_mode), owner=owner_of(status))}
     walk = Walk(mounts_below(root))
     descriptor = os.open(root, OPEN_DIRECTORY)
     try:
@@ -92,7 +93,7 @@ def list_directory(walk: Walk, descriptor: int, path: bytes) -> list[bytes]:
         child = path + b"/" + name if path else name
         status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
         if child in walk.mounts:
-            walk.entries[child] = Entry("m", stat.S_IMODE(status.st_mode))
+            walk.entries[child] = Entry("m", stat.S_IMODE(status.st_mode), owner=owner_of(status))
             continue
         walk.entries[child] = read_entry(descriptor, name, status)
         if stat.S_ISDIR(status.st_mode):
@@ -106,9 +107,11 @@ def read_entry(directory: int, name: bytes, status: os.stat_result) -> Entry:
     """The entry of one name in an open directory."""
     kind = kind_of(status)
     if kind == "l":
-        return Entry("l", 0o777, target=os.readlink(name, dir_fd=directory))
+        return Entry("l", 0o777, target=os.readlink(name, dir_fd=directory), owner=owner_of(status))
+    if kind == "p":
+        return pipe_entry(directory, name)
     if kind not in ("f", "d"):
-        return Entry(kind, stat.S_IMODE(status.st_mode))
+        return Entry(kind, stat.S_IMODE(status.st_mode), owner=owner_of(status))
     descriptor = os.open(name, OPEN_FILE if kind == "f" else OPEN_DIRECTORY, dir_fd=directory)
     try:
         return file_entry(descriptor) if kind == "f" else directory_entry(descriptor, status, is_root=False)
@@ -126,24 +129,44 @@ def file_entry(descriptor: int) -> Entry:
     while data := os.read(descriptor, READ_SIZE):
         hasher.update(data)
         size += len(data)
-    return Entry("f", stat.S_IMODE(status.st_mode), hasher.digest(), size, xattrs=read_xattrs(descriptor, is_root=False))
+    xattrs, acl = read_xattrs(descriptor, is_root=False)
+    return Entry("f", stat.S_IMODE(status.st_mode), hasher.digest(), size, None, None, xattrs, owner_of(status), acl)
 
 
 def directory_entry(descriptor: int, status: os.stat_result, *, is_root: bool) -> Entry:
     """The entry of an open directory."""
-    return Entry("d", stat.S_IMODE(status.st_mode), xattrs=read_xattrs(descriptor, is_root=is_root))
+    xattrs, acl = read_xattrs(descriptor, is_root=is_root)
+    return Entry("d", stat.S_IMODE(status.st_mode), xattrs=xattrs, owner=owner_of(status), acl=acl)
 
 
-def read_xattrs(descriptor: int, *, is_root: bool) -> bytes | None:
-    """The digest of the `user.*` attributes, None when there are none. The root's identity mark is no part of any image."""
+def pipe_entry(directory: int, name: bytes) -> Entry:
+    """The entry of a FIFO, which is not opened for reading or writing."""
+    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        status = os.fstat(descriptor)
+        _, acl = read_xattrs(f"/proc/self/fd/{descriptor}", is_root=False)
+    finally:
+        os.close(descriptor)
+    return Entry(kind_of(status), stat.S_IMODE(status.st_mode), owner=owner_of(status), acl=acl)
+
+
+def owner_of(status: os.stat_result) -> tuple[int, int]:
+    """User and group."""
+    return status.st_uid, status.st_gid
+
+
+def read_xattrs(descriptor: int | str, *, is_root: bool) -> tuple[bytes | None, bytes | None]:
+    """The digests of the `user.*` attributes and of the ACLs, None when there are none. The root's identity mark is no part of any image."""
     try:
         names = [os.fsencode(name) for name in os.listxattr(descriptor)]
     except OSError as error:
         if error.errno == errno.ENOTSUP:
-            return None  # a file system without attributes has none
+            return None, None  # a file system without attributes has none
         raise
     wanted = [name for name in names if name.startswith(b"user.") and not (is_root and name == ROOT_MARK)]
-    return xattrs_digest(encode_pairs((name, os.getxattr(descriptor, name)) for name in wanted))
+    acls = encode_pairs((name, os.getxattr(descriptor, name)) for name in names if name in ACLS)
+    xattrs = xattrs_digest(encode_pairs((name, os.getxattr(descriptor, name)) for name in wanted))
+    return xattrs, None if acls is None else digest(acls)
 
 
 def kind_of(status: os.stat_result) -> str:

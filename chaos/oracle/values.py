@@ -104,7 +104,7 @@ class Stream:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One path of a tree as it is compared. `kind`: f file, d directory, l symlink, p FIFO, s socket, c and b devices, m mount
-    point (not entered). `content` and `xattrs` are digests; `link` is the first path of the hard-link group."""
+    point (not entered). `content`, `xattrs` and `acl` are digests; `link` is the first path of the hard-link group; `owner` is (uid, gid)."""
 
     kind: str
     mode: int
@@ -113,6 +113,8 @@ class Entry:
     target: bytes | None = None
     link: bytes | None = None
     xattrs: bytes | None = None
+    owner: tuple[int, int] | None = None
+    acl: bytes | None = None
 
 
 Listing = Mapping[bytes, Entry]

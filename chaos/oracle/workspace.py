@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from .blobs import BlobDamage, BlobShelf
 from .differences import describe, entry_of, first_difference
 from .evidence import Evidence, known
+from .excludes import known_tree
 from .paths import bytes_of
 from .values import Change, Entry, Finding, Listing, Stream, failed, name_event, passed, unknown
 
@@ -15,7 +16,7 @@ def judge_workspace(evidence: Evidence) -> Finding:
     """The image folded up to the head, its contents decoded from blobs, equals the workspace: names, kinds, modes, link targets,
     link groups, attributes, bytes; not times."""
     stream = evidence.stream()
-    tree = known(evidence.tree)
+    tree = known_tree(evidence)
     excused = excused_paths(stream, tree)
     image = {path: entry_of(change) for path, change in stream.fold.image.items() if path not in excused}
     found = {path: entry for path, entry in tree.items() if path not in excused}

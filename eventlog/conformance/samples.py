@@ -40,15 +40,16 @@ def opened(name: str = "nightly", image: Mapping[bytes, Entry] = FIRST) -> Recor
     identity = events.RootIdentity("root-1", 7, None, "ef53")
     root = root_hash(image).hex()
     event = events.SessionOpened(
-        1, name, {"b64": "Y2Fm6Q=="}, "transactional", "reissue", [{"tool": "bash", "run": "true"}], root, identity, "ledger-1", 1, []
-    )
+        1, name, {"b64": "Y2Fm6Q=="}, "transactional", "reissue", [{"tool": "bash", "run": "true"}], root, identity, "ledger-1", 1,
+        [], [], [],
+    )  # fmt: skip
     return Record(event, diff({}, image))
 
 
 def forked(parent: StreamId, at: StoredEvent, log_id: str) -> Record:
     """The first event of a stream that goes on from an event of another one."""
     event = events.SessionForked(
-        2, "fork", "forked", log_id, parent, at.seq, at.hash.hex(), "transactional", "stop", [], [], root_hash(FIRST).hex(), []
+        2, "fork", "forked", log_id, parent, at.seq, at.hash.hex(), "transactional", "stop", [], [], root_hash(FIRST).hex(), [], [], []
     )
     return Record(event, diff({}, FIRST))
 

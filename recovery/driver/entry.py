@@ -232,7 +232,7 @@ def _drive_epoch(
             say,
             _tell,
             order.accept_outside,
-            Scanner(root, cache_path=scan_cache_path(order.state), boot_id=ports.host.boot_id()),
+            Scanner(root, journal.state.profile, cache_path=scan_cache_path(order.state), boot_id=ports.host.boot_id()),
         )
         with Heartbeat(epoch, settings.heartbeat_secs, ports.clock, say, _progress(journal)):
             code = _work(context, order) if order.act is None else order.act.work(context)

@@ -1,32 +1,36 @@
-"""Excluded paths of a scan, and the directories that hold nothing else: these are in no image either."""
+"""Excluded paths of a scan, and the directories that hold nothing else. Pure."""
 
-from eventlog.image_tree import Directory
+from collections.abc import Mapping
+
+from eventlog.image import Image
 from recovery.workspace.listing import Listing
 
 
-def list_excluded(seen: dict[bytes, Listing]) -> tuple[bytes, ...]:
+def list_excluded(seen: Mapping[bytes, Listing]) -> tuple[bytes, ...]:
     """The topmost excluded paths, in byte order."""
     return tuple(sorted(_join(path, name) for path, listing in seen.items() for name in listing.excluded))
 
 
-def tracked_directories(seen: dict[bytes, Listing]) -> dict[bytes, Directory]:
-    """The directories of the image: those with names, without the directories that hold only what is excluded."""
-    directories = {path: one.directory for path, one in seen.items() if one.directory.entries}
-    hollow: dict[bytes, set[bytes]] = {}
+def list_bare_holders(seen: Mapping[bytes, Listing], against: Image) -> list[bytes]:
+    """The directories with nothing in them but excluded paths that `against` does not have as directories, in byte order; never the root.
+
+    They are in no image: a tree that keeps what is excluded can then be made equal to any image.
+    """
     if not any(one.excluded for one in seen.values()):
-        return directories
-    for path in sorted(seen, key=lambda path: path.count(b"/") if path else -1, reverse=True):
-        one, without = seen[path], hollow.get(path, set())
-        if path and (one.excluded or without) and not one.untracked and one.directory.entries.keys() <= without:
-            parent, _, name = path.rpartition(b"/")
-            hollow.setdefault(parent, set()).add(name)
-            directories.pop(path, None)
-        elif without:
-            entries = {name: entry for name, entry in one.directory.entries.items() if name not in without}
-            directories[path] = Directory(entries)
-            if not entries:
-                del directories[path]
-    return directories
+        return []
+    return sorted(path for path in _find_holders(seen) if (entry := against.get(path)) is None or entry.kind != "d")
+
+
+def _find_holders(seen: Mapping[bytes, Listing]) -> set[bytes]:
+    holders: set[bytes] = set()
+    pending = sorted((path for path, listing in seen.items() if path and listing.excluded), key=lambda path: path.count(b"/"))
+    while pending:
+        path = pending.pop()
+        if path in holders or not path or not all(_join(path, name) in holders for name in seen[path].keys):
+            continue
+        holders.add(path)
+        pending.append(path.rpartition(b"/")[0])
+    return holders
 
 
 def _join(path: bytes, name: bytes) -> bytes:

@@ -5,16 +5,16 @@ to the outside, attributes outside `user.*`) is listed beside the image.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from eventlog.errors import ScanError
-from eventlog.image import ImageTree
+from eventlog.image import Entry, Image, ImageTree, delete_change, fold_changes
 from eventlog.show import show_path
 from recovery.workspace import stat_cache
 from recovery.workspace.file_clock import trusted_before
 from recovery.workspace.hinted import HintedWalk, WatchedWalk, find_mapped, find_young
 from recovery.workspace.kept import KeptContents
-from recovery.workspace.left_out import list_excluded, tracked_directories
+from recovery.workspace.left_out import list_bare_holders, list_excluded
 from recovery.workspace.link_names import join_groups
 from recovery.workspace.listing import Listing
 from recovery.workspace.mappings import read_mapped
@@ -27,6 +27,7 @@ from recovery.workspace.watch import Hints
 
 __all__ = ["RootMissing", "Scan", "Scanner", "Untracked", "scan"]
 
+NOTHING: Mapping[bytes, Entry] = {}
 SAVE_AFTER = 1000
 """So many files hashed in one scan are worth writing the cache at once: reading them again would cost more than the write."""
 
@@ -35,9 +36,9 @@ class RootMissing(ScanError):
     """The workspace's root is not there or is not a directory."""
 
 
-def scan(root: str, *, side_directory_name: bytes | None) -> Scan:
+def scan(root: str, *, side_directory_name: bytes | None, profile: Excluding | None = None, against: Image = NOTHING) -> Scan:
     """One scan that remembers nothing: `Scanner.scan`."""
-    return Scanner(root, side_directory_name=side_directory_name).scan()
+    return Scanner(root, profile, side_directory_name).scan(against=against)
 
 
 class Scanner:
@@ -67,11 +68,15 @@ class Scanner:
         self.hashed = 0
         self.kept = KeptContents()
 
-    def scan(self, rehash: bool = False, hints: Hints | None = None, processes: Iterable[int] = ()) -> Scan:
+    def scan(
+        self, rehash: bool = False, hints: Hints | None = None, processes: Iterable[int] = (), against: Image = NOTHING
+    ) -> Scan:
         """Read the tree (a link to the root is resolved), leaving out the side directory directly below it.
 
-        `rehash` trusts nothing; `hints` are those of a watcher of this root, drained just now: then only what they name is looked at.
-        `processes` are pids that may have files mapped. Names that vanish meanwhile are absent; a file that
+        A directory with nothing in it but excluded paths is in the image where `against` has it as a directory, and only there: so the tree
+        can be made equal to any image while it keeps what is excluded. `rehash` trusts nothing; `hints` are those of a watcher of this
+        root, drained just now: then only what they name is looked at. `processes` are pids that may have files mapped. Names that vanish
+        meanwhile are absent; a file that
         changes while it is read is read again, three times at most. Raises `RootMissing`, or `ScanError` naming the path and the reason.
         """
         self.hashed = 0
@@ -80,7 +85,7 @@ class Scanner:
         mapped = None if now is None or self._mapped is None else now | self._mapped
         for attempt in range(TRIES):
             try:
-                found = self._scan_once(rehash, mapped, hints, attempt)
+                found = self._scan_once(rehash, mapped, hints, against, attempt)
             except ChangedUnderneath:
                 continue
             if found is None:
@@ -107,7 +112,9 @@ class Scanner:
         track = tuple(name for name in ("owners", "acls") if getattr(self._profile, name, False))
         return stat_cache.Binding(self._boot_id, *identity, self._reserved, excludes, track)
 
-    def _scan_once(self, rehash: bool, mapped: frozenset[int] | None, hints: Hints | None, attempt: int) -> Scan | None:
+    def _scan_once(
+        self, rehash: bool, mapped: frozenset[int] | None, hints: Hints | None, against: Image, attempt: int
+    ) -> Scan | None:
         """One pass; None when a mount was made or taken away meanwhile. Only the first is by hints: in doubt everything is read."""
         root = _open_root(self._root)
         try:
@@ -135,7 +142,7 @@ class Scanner:
             mounts.close()
         if have_changed and points is not None:
             return None
-        found = self._finish(walk, hints)
+        found = self._finish(walk, hints, against)
         self._young = find_young(walk.visited if isinstance(walk, HintedWalk) else walk.seen)
         if hints is not None:
             hints.complete()
@@ -158,19 +165,21 @@ class Scanner:
         if self._cache_path is not None and self._boot_id:
             self._known = stat_cache.load(self._cache_path, self._binding(identity))
 
-    def _finish(self, walk: Walk, hints: Hints | None) -> Scan:
+    def _finish(self, walk: Walk, hints: Hints | None, against: Image) -> Scan:
         for path in self._known.keys() - walk.seen.keys():
             del self._known[path]
             if hints is not None:
                 hints.leave(path)
         outside = join_groups(walk.seen, walk.taken())
-        self._image = self._image.succeed(walk.root, tracked_directories(walk.seen))
+        self._image = self._image.succeed(walk.root, {path: one.directory for path, one in walk.seen.items() if one.directory.entries})
         untracked = [Untracked(b"", kind) for kind in walk.root_untracked] + outside
         for path, listing in walk.seen.items():
             prefix = path + b"/" if path else b""
             untracked += [Untracked(prefix + name, kind) for name, kinds in listing.untracked.items() for kind in kinds]
         untracked.sort(key=lambda one: (one.path, one.kind))
-        return Scan(self._image, tuple(untracked), list_excluded(walk.seen))
+        bare = list_bare_holders(walk.seen, against)
+        image = fold_changes(self._image, [delete_change(path) for path in bare]) if bare else self._image
+        return Scan(image, tuple(untracked), list_excluded(walk.seen))
 
 
 def _open_root(root: str) -> int:

@@ -48,7 +48,7 @@ def opened(name: str = "nightly", image: dict[bytes, Entry] | None = None) -> Re
     identity = events.RootIdentity("root-1", 7, None, "ef53")
     script = [{"tool": "bash", "run": "echo one >> log.txt"}]
     event = events.SessionOpened(
-        1, name, {"b64": "Y2Fm6Q=="}, "transactional", "reissue", script, root_hash(found).hex(), identity, "ledger-1", 1, []
+        1, name, {"b64": "Y2Fm6Q=="}, "transactional", "reissue", script, root_hash(found).hex(), identity, "ledger-1", 1, [], [], []
     )
     return Record(event, diff({}, found))
 
@@ -137,7 +137,7 @@ def make_golden(directory: Path) -> str:
     script = [{"tool": "bash", "run": "true"}]
     calls = [events.ForkedCall(1, 0, "bash", "finished", root)]
     forked = events.SessionForked(
-        20, "fork", "forked", writer.log_id, STREAM, 4, parent_hash.hex(), "transactional", "stop", script, calls, root, []
+        20, "fork", "forked", writer.log_id, STREAM, 4, parent_hash.hex(), "transactional", "stop", script, calls, root, [], [], []
     )
     writer.open_stream(fork, Record(forked, diff({}, LATER)), "fork", STREAM, Seq(4))
     writer.raise_floor(fork, Epoch(2), started("n2"))

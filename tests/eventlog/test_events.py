@@ -28,9 +28,9 @@ SETTLED = [events.CallSettled(5, 1, 1, "finished", "adopt", "", ended, OUTPUT, D
 EXAMPLES: list[events.Event] = [
     events.SessionOpened(
         1, "n", {"b64": "/w=="}, "transactional", "stop", [{"tool": "bash", "run": "x"}], DIGEST,
-        events.RootIdentity("id", 1, None, "ef53"), "l", 1, UNTRACKED,
+        events.RootIdentity("id", 1, None, "ef53"), "l", 1, UNTRACKED, ["node_modules/", {"b64": "/w=="}], ["owners", "acls"],
     ),
-    events.SessionOpened(1, "\u00e9", "w", "transactional", "continue", [], DIGEST, events.RootIdentity("", 1, 2, ""), "l", 2, []),
+    events.SessionOpened(1, "\u00e9", "w", "transactional", "continue", [], DIGEST, events.RootIdentity("", 1, 2, ""), "l", 2, [], [], []),
     events.DriverStarted(2, IDENTITY, "l", 1, "environment"),
     events.WorkspaceObserved(3, DIGEST, UNTRACKED),
     events.AttemptStarted(4, 1, 2, None, "write", {"path": {"b64": "/w=="}}, "after-restore", "k", DIGEST, True),
@@ -45,7 +45,7 @@ EXAMPLES: list[events.Event] = [
     events.SessionFinished(10, DIGEST),
     events.SessionForked(
         12, "f", "moved", "l" * 32, "n", 4, DIGEST, "transactional", "continue", [{"tool": "bash", "run": "x"}],
-        [events.ForkedCall(1, None, "bash", "finished", DIGEST)], DIGEST, UNTRACKED,
+        [events.ForkedCall(1, None, "bash", "finished", DIGEST)], DIGEST, UNTRACKED, ["*.o"], ["acls"],
     ),
     events.InputAdmitted(13, "request 1", {"say": "hello"}),
     events.CallUndone(14, 1, "its root was lost", 6),

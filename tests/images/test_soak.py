@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.images.stories import cut_call, damage_command, digest
-from tests.recovery.sessions import PROJECT, Sandbox, bash
+from tests.recovery.sessions import PROJECT, Sandbox
 from tests.recovery.workspace.support import make_tree
 
 FILES, FILES_IN_A_DIRECTORY = 100_000, 1_000

@@ -23,9 +23,8 @@ class History:
         self.decision = 0
         script: list[dict[str, Any]] = [{"tool": "bash", "run": "true"} for _ in range(calls)]
         identity = events.RootIdentity("root", 1, None, "fs")
-        self.add(
-            events.SessionOpened(0, "n", "/w", "transactional", "stop", script, EMPTY, identity, "ledger", 1, []), (put_change(b"", ROOT),)
-        )
+        opened = events.SessionOpened(0, "n", "/w", "transactional", "stop", script, EMPTY, identity, "ledger", 1, [], [], [])
+        self.add(opened, (put_change(b"", ROOT),))
         self.driver(boot)
 
     def add(self, event: events.Event, changes: tuple[Change, ...] = ()) -> int:
