@@ -74,6 +74,14 @@ def restore_to(context: Context, seq: int) -> Aim:
     return aim
 
 
+def check_decidable(context: Context) -> None:
+    """Raise NeedsPersonError where ledger, log or root are not what recovery could work with: then nothing is changed (D2, D3)."""
+    evidence = _gather(context)
+    label = decide(evidence.facts)
+    if label in NOT_ACTED_ON and label not in (Label.ASK, Label.OUTSIDE_DELETION):
+        raise NeedsPersonError(describe_refusal(label, evidence))
+
+
 def _note_synced(context: Context, evidence: Evidence) -> None:
     """After a restart of the machine: the head image was found whole, so it is made known synced. Otherwise a later change by a
     person would pass for a lost write (D5)."""

@@ -72,10 +72,19 @@ def prepare_side(root: str, space_id: str) -> Side:
         raise MisuseError(f"no side directory can be made beside or in {shown}: {error.strerror}; make the workspace writable") from error
 
 
+def find_sides(root: str, space_id: str) -> tuple[str, ...]:
+    """The side directories of the space that are there now, in the order in which `prepare_side` asks for them; changes nothing.
+
+    Both may be: a root that was moved onto a mount of its own gets one inside, and the older one keeps what lies in it.
+    """
+    places = (os.path.join(root, os.fsdecode(RESERVED_NAME)), os.path.join(os.path.dirname(root), _BESIDE_PREFIX + space_id))
+    return tuple(place for place in places if _is_directory(place))
+
+
 def _is_directory(path: str) -> bool:
     try:
         return kind_of(look_at(path).mode) == "d"
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 
