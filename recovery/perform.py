@@ -112,7 +112,10 @@ def describe_refusal(label: Label, evidence: Evidence) -> str:
         case Label.OUTSIDE_DELETION:
             return describe_outside_deletion(evidence.removed, evidence.scanned_root)
         case Label.ROOT_LOST | Label.ROOT_REPLACED | Label.COMPLETE_REBUILD:
-            return f"{label.value}: the workspace root is {facts.root.value}; put the session's own directory back and drive again"
+            return (
+                f"{label.value}: the workspace root is {facts.root.value}; {evidence.unmounted}"
+                "put the session's own directory back and drive again"
+            )
         case Label.ASK:
             return (
                 f"{label.value}: what the open call did is unknown and its policy is `ask`, which this version cannot take an answer to; "

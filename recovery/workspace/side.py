@@ -173,6 +173,23 @@ def set_root_identity(root: str, identity: str) -> bool:
     return True
 
 
+def tell_unmounted(root: str, recorded: RootIdentity) -> str:
+    """A half sentence when a lost root may only be out of sight: nothing is there, and what is (an empty directory, or the nearest
+    directory above) is on another file system than the recorded root was. "" otherwise. Changes nothing.
+    """
+    place = root
+    while not os.path.isdir(place):
+        place = os.path.dirname(place)
+    try:
+        is_empty = place != root or not os.listdir(root)
+        filesystem = f"{os.statvfs(place).f_fsid:x}"
+    except OSError:
+        return ""
+    if not is_empty or filesystem == recorded.filesystem:
+        return ""
+    return "its file system may not be mounted (the session began on another one than is there now): mount it; "
+
+
 def is_same_root(recorded: RootIdentity, found: RootIdentity) -> bool:
     """Whether the root found is the one recorded: by id when it carries one, else by inode, birth time and file system.
 
