@@ -22,6 +22,8 @@ from eventlog.values import LogId, Seq, StreamId
 
 Reason = Literal["forked", "imported", "moved", "salvaged"]
 _MODE = "transactional"
+_BY_PERSON = "restore_by_person"
+"""The decision after which not the head's untracked nodes stand but those of the event that was chosen."""
 
 
 def fork_record(
@@ -85,6 +87,8 @@ class _Walk:
     image: dict[bytes, Entry] = field(default_factory=dict)
     first: events.SessionOpened | events.SessionForked | None = None
     untracked: list[events.Untracked] = field(default_factory=list)
+    untracked_since: list[tuple[int, list[events.Untracked]]] = field(default_factory=list)
+    chosen: dict[int, int] = field(default_factory=dict)
     calls: dict[int, events.ForkedCall] = field(default_factory=dict)
     open_calls: dict[int, events.AttemptStarted] = field(default_factory=dict)
     owed: set[int] = field(default_factory=set)
@@ -111,8 +115,12 @@ class _Walk:
                     self.calls[event.call] = replace(self.calls[event.call], ended="interrupted")
             case events.RecoveryDecided() as event:
                 self.owed |= {stored.seq} if event.obligation else set()
+                if event.label == _BY_PERSON and event.target_seq is not None:
+                    self.chosen[stored.seq] = event.target_seq
             case events.RestoreFinished() as event:
                 self.owed.discard(event.decision_seq)
+                if event.decision_seq in self.chosen:
+                    self.untracked = self._untracked_at(self.chosen[event.decision_seq])
             case events.ModeSwitched() as event:
                 self.mode = event.mode
             case (
@@ -132,6 +140,11 @@ class _Walk:
                 pass
         if self.first is None:
             raise CorruptError(f"seq {stored.seq}: the session does not begin with session_opened or session_forked")
+        if not self.untracked_since or self.untracked_since[-1][1] != self.untracked:
+            self.untracked_since.append((stored.seq, self.untracked))
+
+    def _untracked_at(self, seq: int) -> list[events.Untracked]:
+        return next((listed for since, listed in reversed(self.untracked_since) if since <= seq), self.untracked)
 
     def _settle(self, event: events.CallSettled) -> None:
         started = self.open_calls.pop(event.call, None)

@@ -13,6 +13,7 @@ from eventlog import console, steps
 from eventlog.errors import CrashworthyError
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
 from recovery.command_image import ImageOrder, take_image
+from recovery.command_quarantine import EmptyOrder, check_out_quarantine, empty_decisions, list_quarantine, show_quarantine
 from recovery.command_restore import RestoreOrder, restore_image
 from recovery.driver.entry import Order, Ports, drive
 from recovery.opening import check_log_exists
@@ -24,6 +25,9 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Run sessions that survive a crash at any instant.", rich_markup_mode=None
 )
 
+quarantine = typer.Typer(no_args_is_help=True, help="What restores displaced: look at it, copy it out, delete it.", rich_markup_mode=None)
+app.add_typer(quarantine, name="quarantine")
+
 InterruptedOption = Annotated[str, typer.Option("--on-interrupted", help="what to do about an interrupted call: stop, reissue or continue")]
 AcceptOption = Annotated[
     str, typer.Option("--accept-outside", help="root hash of an outside state with mass deletions that is meant (rule C4)")
@@ -31,6 +35,7 @@ AcceptOption = Annotated[
 LogArgument = Annotated[Path, typer.Argument(help="the session's state directory, or the log in it")]
 WorkspaceOption = Annotated[Path, typer.Option("--workspace", help="the session's workspace")]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object")]
+DecisionArgument = Annotated[int, typer.Argument(help="the restore decision, as `recovery quarantine list` names it")]
 StateArgument = Annotated[Path, typer.Argument(help="the session's state directory")]
 
 
@@ -91,6 +96,40 @@ def restore(
 ) -> int:
     """Make the workspace equal to the image at an earlier event; calls after it are undone, and what is displaced is kept."""
     return restore_image(RestoreOrder(str(log), at, str(workspace), dry_run, as_json), _settings(), _ports())
+
+
+@quarantine.command(name="list")
+def quarantine_list(log: LogArgument, as_json: JsonOption = False) -> int:
+    """List the decisions that displaced something: when, rounds, paths, bytes."""
+    return list_quarantine(str(log), as_json)
+
+
+@quarantine.command(name="show")
+def quarantine_show(log: LogArgument, seq: DecisionArgument, as_json: JsonOption = False) -> int:
+    """Print what one decision displaced."""
+    return show_quarantine(str(log), seq, as_json)
+
+
+@quarantine.command(name="checkout")
+def quarantine_checkout(
+    log: LogArgument,
+    seq: DecisionArgument,
+    directory: Annotated[Path, typer.Argument(help="a directory that is not there yet, outside workspace and state directory")],
+    as_json: JsonOption = False,
+) -> int:
+    """Copy what one decision displaced into a new directory; the quarantine stays as it is."""
+    return check_out_quarantine(str(log), seq, str(directory), as_json, _ports())
+
+
+@quarantine.command(name="empty")
+def quarantine_empty(
+    log: LogArgument,
+    seq: Annotated[int | None, typer.Argument(help="the restore decision; all of them when left out")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="print what would be deleted, delete nothing; exit 2 when something would")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Delete what a restore displaced, for ever; the only command that does."""
+    return empty_decisions(EmptyOrder(str(log), seq, dry_run, as_json), _settings(), _ports())
 
 
 def _ports() -> Ports:

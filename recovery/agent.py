@@ -15,10 +15,15 @@ class RunNext:
 
 @dataclass(frozen=True, slots=True)
 class AskPerson:
-    """The last call was interrupted, and the session file does not say what then."""
+    """The last call was interrupted, or undone by a person's restore, and the session file does not say what then.
+
+    `undone_by` is that restore's decision (seq) and `again` the script index from which `reissue` goes on then.
+    """
 
     call: int
     index: int
+    undone_by: int | None = None
+    again: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,8 @@ def choose_next(state: SessionState, on_interrupted: OnInterrupted) -> Next:
             return RunNext(index)
         case "continue":
             return _at(index + 1, state)
+        case "stop" if last.undone_by is not None:
+            return AskPerson(last.number, index, last.undone_by, _first_undone(scripted))
         case "stop":
             return AskPerson(last.number, index)
 

@@ -5,6 +5,7 @@ C5), from the third on it needs a person.
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -23,7 +24,7 @@ from recovery.space.records import ScanFailed
 from recovery.workspace.content import read_verified
 from recovery.workspace.profile import Profile
 from recovery.workspace.scan import RootMissing, Scanner, scan
-from recovery.workspace.side import RESERVED_NAME, RootIdentity, is_same_root, read_root_identity, recorded_root
+from recovery.workspace.side import RESERVED_NAME, RootIdentity, is_same_root, read_root_identity, recorded_root, tell_unmounted
 from recovery.workspace.values import Scan, Untracked
 
 T = TypeVar("T")
@@ -156,8 +157,14 @@ def check_place_root(root: str, opened: events.SessionOpened) -> None:
         found = read_root_identity(root)
     except (RootMissing, FileNotFoundError, NotADirectoryError) as error:
         raise NeedsPersonError(
-            f"{Label.ROOT_LOST.value}: the workspace {show_text(root)} is missing; put it back, then drive again"
+            f"{Label.ROOT_LOST.value}: the workspace {show_text(root)} is missing; {tell_unmounted(root, recorded)}"
+            "put it back, then drive again"
         ) from error
+    if not is_same_root(recorded, found) and not os.listdir(root):
+        raise NeedsPersonError(
+            f"{Label.ROOT_LOST.value}: {show_text(root)} is an empty directory, not the one this session began with; "
+            f"{tell_unmounted(root, recorded)}put that one back, then drive again"
+        )
     if not is_same_root(recorded, found):
         raise NeedsPersonError(
             f"{Label.ROOT_REPLACED.value}: {show_text(root)} is not the directory this session began with; "

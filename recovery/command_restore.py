@@ -105,4 +105,4 @@ def _print(order: RestoreOrder, place: Place, aim: Aim, decision: int | None) ->
     would = "would restore" if decision is None else "restored" if decision else "nothing to restore"
     print(f"{would}: image at seq {aim.seq}, root {aim.root}, {aim.plan.restored} paths, {aim.plan.displaced} moves to quarantine{calls}")
     if decision and aim.plan.displaced:
-        print(f"what was displaced is in quarantine under decision {decision}: `eventlog show {show_text(place.state)}` names its paths")
+        print(f"what was displaced is in quarantine: `recovery quarantine show {show_text(place.state)} {decision}`")

@@ -6,7 +6,7 @@ hold: the side directory is readied, and the root marked with its identity, by t
 
 from recovery.context import Context
 from recovery.space.ledger import append_fenced
-from recovery.space.protocol import PrepareSide
+from recovery.space.protocol import EmptyQuarantine, PrepareSide
 from recovery.space.records import Prepare
 from recovery.workspace.side import read_root_identity
 
@@ -28,12 +28,29 @@ def mark_root(context: Context) -> None:
         ready_side(context)
 
 
+def empty_quarantine(context: Context, directories: list[str]) -> int:
+    """Have the file worker delete these directories of the quarantine (side directory only); how many names went.
+
+    Raises what `ready_side` does, MisuseError for a path that will not go.
+    """
+    ready_side(context)
+    key = _prepare(context, "quarantine")
+    return int(context.space.change_files(EmptyQuarantine(context.epoch, key, directories)).detail["removed"])
+
+
 def _prepare_side(context: Context) -> str:
+    key = _prepare(context, "side")
+    identity = context.journal.state.opened.root_identity
+    return str(context.space.change_files(PrepareSide(context.epoch, key, identity)).detail["side"])
+
+
+def _prepare(context: Context, digest: str) -> str:
+    """Announce work outside any call; its key."""
     state = context.journal.state
     attempt = 1
     while (key := context.key(f"d{state.head_seq}", attempt)) in context.ledger.state.attempts:
         attempt += 1
     mark = context.space.mark(f"e{context.epoch}-worker")
-    prepared = Prepare(key, "work", context.epoch, None, attempt, "side", mark, None, state.head_seq, state.head_hash)
+    prepared = Prepare(key, "work", context.epoch, None, attempt, digest, mark, None, state.head_seq, state.head_hash)
     append_fenced(context.ledger, context.epoch, prepared)
-    return str(context.space.change_files(PrepareSide(context.epoch, key, state.opened.root_identity)).detail["side"])
+    return key

@@ -14,18 +14,19 @@ from recovery.space.records import Attempt, LedgerState
 from recovery.state import CallState, SessionState
 from recovery.takeover import is_abreast
 from recovery.workspace.scan import Scanner
-from recovery.workspace.side import is_same_root, read_root_identity
+from recovery.workspace.side import is_same_root, read_root_identity, tell_unmounted
 from recovery.workspace.values import Scan
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The facts, and what they were read from: the scan (None without a root) and the counts for a message."""
+    """The facts, and what they were read from: the scan (None without a root), the counts and the half sentence for a message."""
 
     facts: Facts
     scan: Scan | None
     removed: int
     scanned_root: str
+    unmounted: str = ""
 
 
 def open_ledger_fact(ledger: LedgerView | LogMissingError | CorruptError, state: SessionState) -> LedgerFact:
@@ -69,7 +70,8 @@ def gather(
         is_restored=state.is_restored_this_epoch,
         difference=difference,
     )
-    return Evidence(facts, found, removed, scanned)
+    unmounted = "" if found is not None else tell_unmounted(root, recorded_identity(state.opened))
+    return Evidence(facts, found, removed, scanned, unmounted)
 
 
 def observe_root(root: str, state: SessionState) -> RootFact:

@@ -74,6 +74,14 @@ def restore_to(context: Context, seq: int) -> Aim:
     return aim
 
 
+def check_decidable(context: Context) -> None:
+    """Raise NeedsPersonError where ledger, log or root are not what recovery could work with: then nothing is changed (D2, D3)."""
+    evidence = _gather(context)
+    label = decide(evidence.facts)
+    if label in NOT_ACTED_ON and label not in (Label.ASK, Label.OUTSIDE_DELETION):
+        raise NeedsPersonError(describe_refusal(label, evidence))
+
+
 def _note_synced(context: Context, evidence: Evidence) -> None:
     """After a restart of the machine: the head image was found whole, so it is made known synced. Otherwise a later change by a
     person would pass for a lost write (D5)."""
@@ -111,7 +119,10 @@ def describe_refusal(label: Label, evidence: Evidence) -> str:
         case Label.OUTSIDE_DELETION:
             return describe_outside_deletion(evidence.removed, evidence.scanned_root)
         case Label.ROOT_LOST | Label.ROOT_REPLACED | Label.COMPLETE_REBUILD:
-            return f"{label.value}: the workspace root is {facts.root.value}; put the session's own directory back and drive again"
+            return (
+                f"{label.value}: the workspace root is {facts.root.value}; {evidence.unmounted}"
+                "put the session's own directory back and drive again"
+            )
         case Label.ASK:
             return (
                 f"{label.value}: what the open call did is unknown and its policy is `ask`, which this version cannot take an answer to; "

@@ -89,8 +89,8 @@ def _then(state: SessionState) -> str:
     match choose_next(state, state.opened.on_interrupted):
         case RunNext(index=index):
             return f"then call {index + 1} of {len(state.opened.script)} of the script runs"
-        case AskPerson(call=call):
-            return f"then a person is asked about interrupted call {call}"
+        case AskPerson(call=call, undone_by=undone_by):
+            return f"then a person is asked about {'interrupted' if undone_by is None else 'undone'} call {call}"
         case ScriptDone():
             return "then the session finishes"
 

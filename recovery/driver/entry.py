@@ -253,14 +253,25 @@ def _work(context: Context, order: Order) -> int:
         match choose_next(context.journal.state, on_interrupted):
             case RunNext(index=index):
                 calls.run_call(context, index, call_from_json(context.journal.state.opened.script[index], f"script call {index + 1}"))
-            case AskPerson(call=call, index=index):
-                raise NeedsPersonError(
-                    f"call {call} (call {index + 1} of the script) was interrupted and the workspace restored to the image before it; "
-                    f"`recovery drive {show_text(order.state)} --on-interrupted reissue` runs it again, "
-                    "`--on-interrupted continue` goes on without it"
-                )
+            case AskPerson() as ask:
+                raise NeedsPersonError(_describe_ask(ask, order.state))
             case ScriptDone():
                 return _finish(context)
+
+
+def _describe_ask(ask: AskPerson, state: str) -> str:
+    """What became of the last call, and the two commands to choose from."""
+    which = f"call {ask.call} (call {ask.index + 1} of the script)"
+    again = f"`recovery drive {show_text(state)} --on-interrupted reissue`"
+    if ask.undone_by is None:
+        return (
+            f"{which} was interrupted and the workspace restored to the image before it; {again} runs it again, "
+            "`--on-interrupted continue` goes on without it"
+        )
+    return (
+        f"{which} was undone by the restore that a person had decided at seq {ask.undone_by}; {again} runs the script again from its "
+        f"call {ask.again + 1}, the first that was undone, `--on-interrupted continue` goes on after call {ask.index + 1}"
+    )
 
 
 def _finish(context: Context) -> int:

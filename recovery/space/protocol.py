@@ -115,6 +115,14 @@ class ApplyPlan(msgspec.Struct, frozen=True, tag="apply_plan"):
     contents: str
 
 
+class EmptyQuarantine(msgspec.Struct, frozen=True, tag="empty_quarantine"):
+    """To the file worker: delete what these decisions displaced (`directories` are their names in quarantine)."""
+
+    epoch: int
+    key: str
+    directories: list[str]
+
+
 class Done(msgspec.Struct, frozen=True, tag="done"):
     """From the file worker: the request's exit, as its ledger record has it."""
 
@@ -123,9 +131,22 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     detail: dict[str, Any]
 
 
-WorkerRequest = PrepareSide | WriteFile | EditFile | ApplyPlan
+WorkerRequest = PrepareSide | WriteFile | EditFile | ApplyPlan | EmptyQuarantine
 Message = (
-    Begin | StartShim | StartWorker | Forked | Stale | Failed | Hello | HelloAnswer | PrepareSide | WriteFile | EditFile | ApplyPlan | Done
+    Begin
+    | StartShim
+    | StartWorker
+    | Forked
+    | Stale
+    | Failed
+    | Hello
+    | HelloAnswer
+    | PrepareSide
+    | WriteFile
+    | EditFile
+    | ApplyPlan
+    | EmptyQuarantine
+    | Done
 )
 
 _encoder = msgspec.json.Encoder()

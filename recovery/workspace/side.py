@@ -72,10 +72,19 @@ def prepare_side(root: str, space_id: str) -> Side:
         raise MisuseError(f"no side directory can be made beside or in {shown}: {error.strerror}; make the workspace writable") from error
 
 
+def find_sides(root: str, space_id: str) -> tuple[str, ...]:
+    """The side directories of the space that are there now, in the order in which `prepare_side` asks for them; changes nothing.
+
+    Both may be: a root that was moved onto a mount of its own gets one inside, and the older one keeps what lies in it.
+    """
+    places = (os.path.join(root, os.fsdecode(RESERVED_NAME)), os.path.join(os.path.dirname(root), _BESIDE_PREFIX + space_id))
+    return tuple(place for place in places if _is_directory(place))
+
+
 def _is_directory(path: str) -> bool:
     try:
         return kind_of(look_at(path).mode) == "d"
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 
@@ -162,6 +171,23 @@ def set_root_identity(root: str, identity: str) -> bool:
             return False
         raise
     return True
+
+
+def tell_unmounted(root: str, recorded: RootIdentity) -> str:
+    """A half sentence when a lost root may only be out of sight: nothing is there, and what is (an empty directory, or the nearest
+    directory above) is on another file system than the recorded root was. "" otherwise. Changes nothing.
+    """
+    place = root
+    while not os.path.isdir(place):
+        place = os.path.dirname(place)
+    try:
+        is_empty = place != root or not os.listdir(root)
+        filesystem = f"{os.statvfs(place).f_fsid:x}"
+    except OSError:
+        return ""
+    if not is_empty or filesystem == recorded.filesystem:
+        return ""
+    return "its file system may not be mounted (the session began on another one than is there now): mount it; "
 
 
 def is_same_root(recorded: RootIdentity, found: RootIdentity) -> bool:

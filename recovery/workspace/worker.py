@@ -20,11 +20,23 @@ from recovery.space import protocol
 from recovery.space.kernel import become_subreaper, name_process
 from recovery.space.ledger import Ledger, append_fenced
 from recovery.space.marks import join_mark
-from recovery.space.protocol import ApplyPlan, Done, EditFile, Failed, PrepareSide, Stale, StartWorker, WorkerRequest, WriteFile
+from recovery.space.protocol import (
+    ApplyPlan,
+    Done,
+    EditFile,
+    EmptyQuarantine,
+    Failed,
+    PrepareSide,
+    Stale,
+    StartWorker,
+    WorkerRequest,
+    WriteFile,
+)
 from recovery.space.records import Exited, Register, Start
 from recovery.workspace.actions import decode_plan
 from recovery.workspace.apply import apply_plan
-from recovery.workspace.side import is_same_root, prepare_side, read_root_identity, recorded_root, set_root_identity
+from recovery.workspace.quarantine_tree import empty
+from recovery.workspace.side import find_sides, is_same_root, prepare_side, read_root_identity, recorded_root, set_root_identity
 from recovery.workspace.tools import ToolResult, edit_file, write_file
 
 Effect = tuple[Exit, str, dict[str, Any]]
@@ -56,7 +68,7 @@ class _Worker:
     def run(self) -> None:
         while (request := protocol.receive(self._connection)) is not None:
             match request:
-                case PrepareSide() | WriteFile() | EditFile() | ApplyPlan():
+                case PrepareSide() | WriteFile() | EditFile() | ApplyPlan() | EmptyQuarantine():
                     protocol.send(self._connection, self._answer(request))
                 case _:
                     protocol.send(self._connection, Failed(f"the file worker does not know {type(request).__name__}"))
@@ -85,6 +97,8 @@ class _Worker:
                 return _tool(edit_file(self._root, request.path, request.old, request.new, self._side, "file"))
             case ApplyPlan():
                 return self._apply(request)
+            case EmptyQuarantine():
+                return self._empty(request)
 
     def _prepare_side(self, request: PrepareSide) -> Effect:
         if not is_same_root(recorded_root(request.root), read_root_identity(self._root)):
@@ -102,6 +116,11 @@ class _Worker:
             plan, root=self._root, side=self._side, quarantine_directory=request.quarantine, pack=request.contents
         )
         return Exit("exited", code=0), "", {"restored": applied.restored, "displaced": applied.displaced, "round": applied.round}
+
+    def _empty(self, request: EmptyQuarantine) -> Effect:
+        sides = find_sides(self._root, self._space_id)
+        removed = sum(empty(side, name) for side in sides for name in request.directories)
+        return Exit("exited", code=0), "", {"removed": removed}
 
 
 def _tool(result: ToolResult) -> Effect:

@@ -5,8 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from eventlog import events
+from eventlog import fork as fork_module
 from eventlog.errors import CorruptError, MisuseError
 from eventlog.fork import fork_record, newest_forkable
 from eventlog.image import Entry, diff, fold_changes, root_hash
@@ -16,6 +18,7 @@ from eventlog.records import Record
 from eventlog.values import Epoch, LogId, Seq, StreamId
 from eventlog.verify import verify
 from eventlog.writer import Writer
+from recovery.labels import Label
 from tests.eventlog import support
 from tests.eventlog.support import IMAGE, LATER, STREAM
 
@@ -78,6 +81,21 @@ def test_rule_C9_a_fork_begins_with_the_whole_image_and_the_calls_settled_by_the
     assert (event.script, event.on_interrupted, event.mode) == (opened.script, opened.on_interrupted, opened.mode)
     assert forked(fork(store(HISTORY), 2)).calls == [] and forked(fork(store(HISTORY), 2)).root == root_hash(IMAGE).hex()
     assert [call.call for call in forked(fork(store(HISTORY), 8)).calls] == [1, 2]
+
+
+@pytest.mark.parametrize(("label", "listed"), [("restore_by_person", ["old"]), ("restore_and_interrupt", ["new"])])
+def test_after_a_persons_restore_a_fork_has_the_untracked_nodes_of_the_chosen_event(label: str, listed: list[str]) -> None:
+    def observed(*paths: str) -> Record:
+        return Record(events.WorkspaceObserved(5, root_hash(IMAGE).hex(), [events.Untracked(path, "socket") for path in paths]))
+
+    by_person = replace(decided(True), event=replace_struct(decided(True).event, label=label, target_seq=3))
+    history = [support.opened(), Record(support.started()), observed("old"), support.note("x"), observed("new"), by_person, restored(6)]
+    assert [node.path for node in forked(fork(store(history), 7)).untracked] == listed
+    assert [node.path for node in forked(fork(store(history), 5)).untracked] == ["new"]
+
+
+def test_the_label_of_a_persons_restore_is_the_one_that_recovery_writes() -> None:
+    assert Label.RESTORE_BY_PERSON.value == fork_module._BY_PERSON
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_calls_outside_the_script_do_not_count() -> None:
     assert choose_next(history.state(), "stop") == RunNext(1)
 
 
-@pytest.mark.parametrize(("choice", "expected"), [("stop", AskPerson(3, 2)), ("reissue", RunNext(1)), ("continue", ScriptDone())])
+@pytest.mark.parametrize(("choice", "expected"), [("stop", AskPerson(3, 2, 9, 1)), ("reissue", RunNext(1)), ("continue", ScriptDone())])
 def test_calls_that_a_person_took_back_are_asked_about_from_the_first_of_them(choice: OnInterrupted, expected: Next) -> None:
     history = at("finished", "finished", "finished")
     history.restore("restore_by_person", call=None)
