@@ -15,7 +15,6 @@ from tests.helpers import is_running, read_contents, wait_until
 from tests.recovery.sessions import Sandbox, bash, write
 from tests.recovery.workspace.support import run_with_own_mounts
 
-
 WAITS = 'echo half > a; echo $$ > "$WITNESS"; while [ ! -e "$GATE" ]; do sleep 0.05; done; echo late > a'
 
 
