@@ -125,7 +125,7 @@ def quarantine_checkout(
 def quarantine_empty(
     log: LogArgument,
     seq: Annotated[int | None, typer.Argument(help="the restore decision; all of them when left out")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="print what would be deleted, delete nothing; exit 2 when something would")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="print what would go, delete nothing; exit 2 when something would")] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Delete what a restore displaced, for ever; the only command that does."""

@@ -3,19 +3,11 @@
 import pytest
 
 from eventlog import events
+from tests.crash.person import begun
 from tests.helpers import read_contents
-from tests.recovery.sessions import Sandbox, bash
+from tests.recovery.sessions import Sandbox
 
-CALLS = (bash("echo one > a"), bash("echo two > a; echo new > b"), bash("exit 1"))
 STEPS = ("decision.commit.after", "restored.commit.before", "restored.commit.after")
-
-
-def begun(sandbox: Sandbox) -> int:
-    """Three finished calls, stopped before the end; the seq of the first one's outcome."""
-    driver = sandbox.start("run", sandbox.session(*CALLS), epoch=1, wait=("driver@1:finish.commit.before:1",))
-    sandbox.steps.kill("driver@1:finish.commit.before:1", driver)
-    driver.end()
-    return next(stored.seq for stored in sandbox.events() if isinstance(stored.event, events.CallSettled))
 
 
 @pytest.mark.parametrize("step", STEPS)
