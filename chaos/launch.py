@@ -30,6 +30,7 @@ Review = Callable[[CampaignResult], CampaignResult]
 
 UNREACHABLE_LABELS = {
     Label.RESTORE_UNSYNCED_HEAD: "needs another boot",
+    Label.RESTORE_BY_PERSON: "needs `recovery restore`, a person's command",
     Label.INTERRUPT_RESTORED: "a restore that interrupts settles its call in the same commit",
 }
 """Decisions to which neither a kill, a freeze nor an edit leads, with the reason."""

@@ -1,7 +1,8 @@
 """Modes, `user.*` attributes and times, set through open descriptors, in the one order that leaves them exact.
 
-Attributes first (they need write permission, so the mode is loosened for them), then the mode (a later write would clear set-id
-bits), then the time. The umask never matters: modes are set, not asked for. Each function sets all of it outright, so doing it again
+Owner first (a change of owner clears set-id bits), then ACL and attributes (they need write permission, so the mode is loosened for
+them), then the mode (a later write would clear set-id bits; with an ACL it also sets the mask, which is what the group bits of a mode
+are then), then the time. The umask never matters: modes are set, not asked for. Each function sets all of it outright, so doing it again
 is the same.
 """
 
@@ -22,23 +23,103 @@ _OWNER_MAY_ALL = 0o700
 _OWNER_MAY_WRITE = 0o600
 
 
-def set_attributes(descriptor: int, mode: int, xattrs: bytes | None, mtime_ns: int, step: str) -> None:
+Owner = tuple[int, int]
+ACCESS_ACL, DEFAULT_ACL = b"system.posix_acl_access", b"system.posix_acl_default"
+_NO_ACL = (errno.ENODATA, errno.ENOTSUP)
+
+
+def set_attributes(
+    descriptor: int,
+    mode: int,
+    xattrs: bytes | None,
+    mtime_ns: int | None,
+    step: str,
+    *,
+    owner: Owner | None = None,
+    acl: bytes | None = None,
+) -> None:
     """Give an open file, FIFO or directory (O_PATH will do) exactly these attributes, mode and time.
 
+    `owner` (user id, group id) and `acl` (encoded pairs, empty for none) None: left as they are; `mtime_ns` None: likewise.
     The attribute that is the root's identity is left alone. Passes `<step>.attributes.before` and `.after`. Raises `OSError`.
     """
     steps.reach(f"{step}.attributes.before")
     path = f"/proc/self/fd/{descriptor}"
+    if owner is not None:
+        _set_owner(path, owner)
     present = look_through(descriptor).mode & MODE_BITS
+    if acl is not None and read_acl(path) != (acl or None):
+        _set_acl(path, acl)
+        present = -1
     if _differs(path, xattrs):
+        present = look_through(descriptor).mode & MODE_BITS
         if present & _OWNER_MAY_WRITE != _OWNER_MAY_WRITE:
             present |= _OWNER_MAY_WRITE
             os.chmod(path, present)
         _set_xattrs(path, xattrs)
     if present != mode:
         os.chmod(path, mode)
-    os.utime(path, ns=(mtime_ns, mtime_ns))
+    if mtime_ns is not None:
+        os.utime(path, ns=(mtime_ns, mtime_ns))
     steps.reach(f"{step}.attributes.after")
+
+
+def set_new_attributes(
+    descriptor: int,
+    mode: int,
+    xattrs: bytes | None,
+    mtime_ns: int | None,
+    step: str,
+    *,
+    owner: Owner | None = None,
+    acl: bytes | None = None,
+) -> None:
+    """`set_attributes` for a file just made, open for writing, that has none yet: nothing is asked, all is set through the handle."""
+    steps.reach(f"{step}.attributes.before")
+    if owner is not None:
+        os.fchown(descriptor, *owner)
+    for name, value in (*decode_xattrs(acl or None), *decode_xattrs(xattrs)):
+        os.setxattr(descriptor, name, value)
+    os.fchmod(descriptor, mode)
+    if mtime_ns is not None:
+        os.utime(descriptor, ns=(mtime_ns, mtime_ns))
+    steps.reach(f"{step}.attributes.after")
+
+
+def _set_owner(path: str, owner: Owner) -> None:
+    found = os.stat(path)
+    if (found.st_uid, found.st_gid) != owner:
+        os.chown(path, *owner)
+
+
+def read_acl(source: int | str) -> bytes | None:
+    """The encoded ACLs (access, default) of an open node or of what a path leads to; None when there are none."""
+    pairs = []
+    for name in (ACCESS_ACL, DEFAULT_ACL):
+        try:
+            pairs.append((name, os.getxattr(source, name)))
+        except OSError as error:
+            if error.errno not in _NO_ACL:
+                raise
+    return encode_xattrs(pairs)
+
+
+def _set_acl(path: str, acl: bytes) -> None:
+    wanted = dict(decode_xattrs(acl or None))
+    for name, _ in decode_xattrs(read_acl(path)):
+        if name not in wanted:
+            os.removexattr(path, name)
+    for name, value in wanted.items():
+        os.setxattr(path, name, value)
+
+
+def drop_default_acl(descriptor: int) -> None:
+    """Take the default ACL from an open directory: nothing that is made in it is bent by one any more."""
+    try:
+        os.removexattr(descriptor, DEFAULT_ACL)
+    except OSError as error:
+        if error.errno not in _NO_ACL:
+            raise
 
 
 def set_link_time(name: bytes, directory: int, mtime_ns: int, step: str) -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from eventlog import codec, events
 from eventlog.errors import CorruptError
-from eventlog.image import Change, encode_change
+from eventlog.image import Change, decode_owner, encode_change
 from eventlog.image_rows import change_from_row
 from eventlog.image_values import SIZE_MAX
 from eventlog.reader import Origin, StoredEvent, VerbatimEvent
@@ -166,9 +166,8 @@ def decode_change(body: bytes, where: str) -> Change:
     content, size, target, link, xattrs = fields.optional(), fields.u64(), fields.optional(), fields.optional(), fields.optional()
     owner, acl, mtime_ns = fields.optional(), fields.optional(), fields.i64()
     fields.end()
-    if owner is not None or acl is not None:
-        raise CorruptError(f"{where}: it tracks owners or ACLs, which this version does not know")
-    row = (path, operation, kind, mode, content, size, target, link, xattrs, None, None, None, mtime_ns)
+    user, group = decode_owner(owner) or (None, None)
+    row = (path, operation, kind, mode, content, size, target, link, xattrs, user, group, acl, mtime_ns)
     change = change_from_row(row, where)
     if encode_change(change) != body:
         raise CorruptError(f"{where}: an image change is written in another form than its own")

@@ -34,7 +34,7 @@ from eventlog.show import show_path, show_text
 from eventlog.values import ContentId
 
 UNFINISHED_PREFIX = ".eventlog-checkout-unfinished-"
-HOLE_BYTES = 1 << 16
+HOLE_BYTES = 1 << 12
 """The least run of zeros, at a multiple of itself, that becomes a hole."""
 _ZEROS = bytes(HOLE_BYTES)
 _STEP = "checkout"
@@ -253,6 +253,10 @@ def cut_runs(offset: int, piece: bytes) -> Iterator[tuple[bool, bytes]]:
 
     A hole is whole blocks of HOLE_BYTES at multiples of it, all zeros.
     """
+    if _ZEROS not in piece:
+        if piece:
+            yield False, piece
+        return
     start = position = 0
     was_hole = False
     while position < len(piece):

@@ -288,6 +288,22 @@ def has_moved(connection: apsw.Connection) -> bool:
     return bool(moved.value)
 
 
+class DataVersion:
+    """SQLite's count of what changed in the database file, as one connection has come to know it: by its own commits, and by others' that
+    it met at the beginning of a transaction. The same number twice:
+    nothing was committed in between but what this connection was told of."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._value = ctypes.c_uint32(0)
+        self._address = ctypes.addressof(self._value)
+
+    def read(self) -> int:
+        """The number now; it costs no statement."""
+        self._connection.file_control("main", apsw.SQLITE_FCNTL_DATA_VERSION, self._address)
+        return self._value.value
+
+
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise MisuseError(message)

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from blake3 import blake3
+
 from eventlog.image import Entry, Image
 from eventlog.image_values import decode_xattrs
 from eventlog.show import encode_bytes, show_path
 from eventlog.values import JsonBytes
 
 What = Literal["added", "removed", "changed"]
-Aspect = Literal["kind", "content", "mode", "target", "link", "xattrs", "times"]
+Aspect = Literal["kind", "content", "mode", "target", "link", "xattrs", "owner", "acl", "times"]
 _KINDS = {"f": "file", "d": "directory", "l": "symlink", "p": "FIFO"}
 
 
@@ -61,6 +63,10 @@ def _find_aspects(before: Entry, after: Entry) -> Iterator[Aspect]:
         yield "link"
     if before.xattrs != after.xattrs:
         yield "xattrs"
+    if before.owner != after.owner:
+        yield "owner"
+    if before.acl != after.acl:
+        yield "acl"
     if before.mtime_ns != after.mtime_ns:
         yield "times"
 
@@ -101,6 +107,10 @@ def _describe_aspect(aspect: Aspect, before: Entry, after: Entry) -> str:
             return f"hard link {_show_optional(before.link)} -> {_show_optional(after.link)}"
         case "xattrs":
             return f"attributes {_show_names(before)} -> {_show_names(after)}"
+        case "owner":
+            return f"owner {_show_owner(before)} -> {_show_owner(after)}"
+        case "acl":
+            return f"ACL {_show_acl(before)} -> {_show_acl(after)}"
         case "times":
             return "times"
 
@@ -112,6 +122,14 @@ def _show_optional(value: bytes | None) -> str:
 def _show_names(entry: Entry) -> str:
     names = [show_path(name) for name, _ in decode_xattrs(entry.xattrs)]
     return " ".join(names) or "none"
+
+
+def _show_owner(entry: Entry) -> str:
+    return "none" if entry.owner is None else f"{entry.owner[0]}:{entry.owner[1]}"
+
+
+def _show_acl(entry: Entry) -> str:
+    return "none" if entry.acl is None else blake3(entry.acl).hexdigest()[:8]
 
 
 def difference_json(difference: Difference) -> dict[str, object]:
@@ -136,6 +154,8 @@ def _entry_json(entry: Entry | None) -> dict[str, object] | None:
         "target": _optional_json(entry.target),
         "link": _optional_json(entry.link),
         "xattrs": [[encode_bytes(name), encode_bytes(value)] for name, value in decode_xattrs(entry.xattrs)],
+        "owner": None if entry.owner is None else list(entry.owner),
+        "acl": [[encode_bytes(name), encode_bytes(value)] for name, value in decode_xattrs(entry.acl)],
         "mtime_ns": entry.mtime_ns,
     }
 

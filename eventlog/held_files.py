@@ -11,10 +11,15 @@ HeldFiles = tuple[tuple[int, int] | None, ...]
 
 def look_at_files(path: str) -> HeldFiles:
     """What stands at `path` now. Raises LogMissingError when the database does not."""
-    database = _identity(path)
+    return look_at_names((path, path + "-wal", path + "-shm"))
+
+
+def look_at_names(names: tuple[str, str, str]) -> HeldFiles:
+    """`look_at_files` for names made beforehand: database, WAL, index."""
+    database = _identity(names[0])
     if database is None:
-        raise LogMissingError(f"{show_text(path)}: the log is gone from its path; put it back before driving again")
-    return database, _identity(path + "-wal"), _identity(path + "-shm")
+        raise LogMissingError(f"{show_text(names[0])}: the log is gone from its path; put it back before driving again")
+    return database, _identity(names[1]), _identity(names[2])
 
 
 def _identity(path: str) -> tuple[int, int] | None:

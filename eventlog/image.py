@@ -4,7 +4,7 @@ An `Image` is a mapping from path to `Entry`, with the root at `b""`. It is comp
 """
 
 from eventlog.image_diff import check_image, diff, fold_changes, fold_into, is_identity_change
-from eventlog.image_hash import NO_CHANGES, changes_digest, encode_change, root_hash
+from eventlog.image_hash import NO_CHANGES, changes_digest, decode_owner, encode_change, root_hash
 from eventlog.image_tree import ImageTree
 from eventlog.image_values import (
     Change,
@@ -38,6 +38,7 @@ __all__ = [
     "decode_xattrs",
     "delete_change",
     "diff",
+    "decode_owner",
     "encode_change",
     "encode_xattrs",
     "fold_changes",

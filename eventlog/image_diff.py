@@ -7,6 +7,8 @@ event whose changes do not fit the image before it is damage, never a best effor
 from collections.abc import Iterable, MutableMapping
 from typing import overload
 
+import msgspec
+
 from eventlog.errors import CorruptError
 from eventlog.image_tree import Draft, ImageTree
 from eventlog.image_values import (
@@ -110,7 +112,7 @@ def _fold_one(image: MutableMapping[bytes, Entry], old: Entry | None, change: Ch
     elif change.entry is not None:
         raise CorruptError(f"{change.op} of {show_path(change.path)} carries an entry")
     elif change.op == "times":
-        image[change.path] = Entry(old.kind, old.mode, old.content, old.size, old.target, old.link, old.xattrs, change.mtime_ns)
+        image[change.path] = msgspec.structs.replace(old, mtime_ns=change.mtime_ns)
     elif change.path == b"":
         raise CorruptError("del of the root")
     else:

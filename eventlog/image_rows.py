@@ -4,7 +4,7 @@ from typing import TypeGuard
 
 from eventlog.errors import CorruptError
 from eventlog.image import Change, Entry, delete_change, put_change, times_change
-from eventlog.image_values import MODE_BITS, SIZE_MAX
+from eventlog.image_values import MODE_BITS, OWNER_MAX, SIZE_MAX
 
 COLUMNS = "path, op, kind, mode, content, size, target, link, xattrs, uid, gid, acl, mtime_ns"
 Row = tuple[object, ...]
@@ -16,7 +16,8 @@ def change_to_row(change: Change) -> Row:
     if entry is None:
         return (change.path, change.op, "", 0, None, 0, None, None, None, None, None, None, change.mtime_ns)
     described = (entry.kind, entry.mode, entry.content, entry.size, entry.target, entry.link, entry.xattrs)
-    return (change.path, change.op, *described, None, None, None, entry.mtime_ns)
+    owner = (None, None) if entry.owner is None else entry.owner
+    return (change.path, change.op, *described, *owner, entry.acl, entry.mtime_ns)
 
 
 def change_from_row(row: Row, where: str) -> Change:
@@ -34,16 +35,26 @@ def change_from_row(row: Row, where: str) -> Change:
             kind in ("f", "d", "l", "p")
             and _is_within(mode, MODE_BITS)
             and _is_within(size, SIZE_MAX)
-            and (uid, gid, acl) == (None, None, None)
         ):
-            optional = [_optional_bytes(value, where) for value in (content, target, link, xattrs)]
-            return put_change(path, Entry(kind, mode, optional[0], size, optional[1], optional[2], optional[3], mtime_ns))
+            optional = [_optional_bytes(value, where) for value in (content, target, link, xattrs, acl)]
+            owner = _owner_of(uid, gid, where)
+            return put_change(
+                path, Entry(kind, mode, optional[0], size, optional[1], optional[2], optional[3], mtime_ns, owner, optional[4])
+            )
         case _:
             raise CorruptError(f"{where}: an image change is neither a put, a del nor a times this version knows")
 
 
 def _is_within(value: object, largest: int) -> TypeGuard[int]:
     return isinstance(value, int) and 0 <= value <= largest
+
+
+def _owner_of(uid: object, gid: object, where: str) -> tuple[int, int] | None:
+    if uid is None and gid is None:
+        return None
+    if _is_within(uid, OWNER_MAX) and _is_within(gid, OWNER_MAX):
+        return uid, gid
+    raise CorruptError(f"{where}: an image change has {uid!r} and {gid!r} where an owner belongs")
 
 
 def _optional_bytes(value: object, where: str) -> bytes | None:

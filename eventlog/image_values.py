@@ -1,13 +1,15 @@
 """What an image is made of: entries, changes, and the byte encoding of extended attributes (eventlog/README, section Images).
 
 Pure. Paths are bytes relative to the workspace root, components joined by `/`; the empty path is the root itself. Owners and ACLs are
-not tracked in this version: their columns are always NULL and have their place in every encoding.
+tracked by flag of the session (`track` of its first event); where they are not, they are None in every entry.
 """
 
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from eventlog.errors import CorruptError
 from eventlog.show import show_path
@@ -18,6 +20,9 @@ MODE_BITS = 0o7777
 LINK_MODE = 0o777
 DIGEST_BYTES = 32
 XATTR_PREFIX = b"user."
+ACL_ACCESS, ACL_DEFAULT = b"system.posix_acl_access", b"system.posix_acl_default"
+_ACL_HEAD, _ACL_ENTRY = (2).to_bytes(4, "little"), 8  # the kernel's version word, and the size of each entry after it
+OWNER_MAX = (1 << 32) - 2  # the largest number is what chown takes for "leave it"
 ROOT_IDENTITY = b"user.crashworthy.root"  # of the root on disk, never of an image (rule R6)
 NAME_MAX, TARGET_MAX, XATTR_SIZE_MAX = 255, 4095, 65536
 """What Linux takes: a name, a link's target, an attribute's value, in bytes."""
@@ -26,13 +31,16 @@ SIZE_MAX = (1 << 63) - 1
 _u32 = struct.Struct(">I")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One path of an image: `f` file, `d` directory, `l` symlink, `p` FIFO.
 
     `mode` is the twelve permission bits (0o777 for a symlink); `content` the BLAKE3 id of a file's bytes and `size` their number; `target`
     a symlink's; `link` the first path, in byte order, of a file's hard-link group; `xattrs` the encoded pairs of its `user.*` attributes;
-    None where a column does not apply. `mtime_ns` is recorded and is not identity.
+    None where a column does not apply. `mtime_ns` is recorded and is not identity. `owner` is (user id, group id) and `acl` the encoded
+    pairs of its `system.posix_acl_access` and `system.posix_acl_default`; None where they are not tracked, `acl` also where there is none.
+
+    A struct of msgspec, because a scan makes one for each path: made nine times, compared three times as fast as a frozen dataclass.
+    Copies with other values come from `msgspec.structs.replace`.
     """
 
     kind: Kind
@@ -43,12 +51,22 @@ class Entry:
     link: bytes | None = None
     xattrs: bytes | None = None
     mtime_ns: int = 0
+    owner: tuple[int, int] | None = None
+    acl: bytes | None = None
 
     def has_identity_of(self, other: "Entry") -> bool:
         """Whether the two are the same but for their times."""
-        return (self.kind, self.mode, self.content, self.size, self.target, self.link, self.xattrs) == (
-            other.kind, other.mode, other.content, other.size, other.target, other.link, other.xattrs,
-        )  # fmt: skip
+        return (
+            self.content == other.content
+            and self.size == other.size
+            and self.mode == other.mode
+            and self.kind == other.kind
+            and self.target == other.target
+            and self.link == other.link
+            and self.xattrs == other.xattrs
+            and self.owner == other.owner
+            and self.acl == other.acl
+        )
 
 
 Image = Mapping[bytes, Entry]
@@ -149,6 +167,10 @@ def _find_problem(entry: Entry) -> str:
         return f"unknown kind {entry.kind!r}"
     if not 0 <= entry.mode <= MODE_BITS or not MTIME_MIN <= entry.mtime_ns <= MTIME_MAX:
         return "mode or time out of range"
+    return _find_kind_problem(entry) or _find_xattrs_problem(entry) or _find_owner_problem(entry) or _find_acl_problem(entry)
+
+
+def _find_kind_problem(entry: Entry) -> str:
     if entry.kind == "f":
         return _find_file_problem(entry)
     if entry.content is not None or entry.size or entry.link is not None:
@@ -157,7 +179,7 @@ def _find_problem(entry: Entry) -> str:
         return f"target on kind {entry.kind!r}" if entry.kind != "l" else "a symlink without target"
     if entry.kind == "l" and (entry.mode != LINK_MODE or not entry.target or b"\0" in entry.target or len(entry.target) > TARGET_MAX):
         return "a symlink with a mode or an impossible target"
-    return _find_xattrs_problem(entry)
+    return ""
 
 
 def _find_file_problem(entry: Entry) -> str:
@@ -167,7 +189,7 @@ def _find_file_problem(entry: Entry) -> str:
         return "size out of range"
     if entry.target is not None:
         return "a file with a link target"
-    return _find_xattrs_problem(entry)
+    return ""
 
 
 def _find_xattrs_problem(entry: Entry) -> str:
@@ -183,4 +205,27 @@ def _find_xattrs_problem(entry: Entry) -> str:
             return "an attribute that is not a user attribute"
         if len(value) > XATTR_SIZE_MAX:
             return "an attribute that is too large"
+    return ""
+
+
+def _find_owner_problem(entry: Entry) -> str:
+    if entry.owner is not None and not all(0 <= number <= OWNER_MAX for number in entry.owner):
+        return "an owner out of range"
+    return ""
+
+
+def _find_acl_problem(entry: Entry) -> str:
+    if entry.acl is None:
+        return ""
+    if entry.kind == "l":
+        return "an ACL on a symlink"
+    try:
+        pairs = decode_xattrs(entry.acl)
+    except CorruptError as error:
+        return str(error)
+    for name, value in pairs:
+        if name != ACL_ACCESS and (name != ACL_DEFAULT or entry.kind != "d"):
+            return "an ACL that its kind does not have"
+        if value[:4] != _ACL_HEAD or (len(value) - len(_ACL_HEAD)) % _ACL_ENTRY or len(value) > XATTR_SIZE_MAX:
+            return "an ACL in a form that Linux does not take"
     return ""

@@ -19,6 +19,7 @@ _BASIC_STATS = 0x7FF
 _BIRTH_TIME = 0x800
 _MOUNT_ID = 0x1000
 _MOUNT_ROOT = 0x2000
+_IMMUTABLE, _APPEND_ONLY = 0x10, 0x20
 _BILLION = 10**9
 _NOT_SUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.EPERM)
 
@@ -72,6 +73,17 @@ def look_through(descriptor: int) -> Status:
 def look_again(descriptor: int) -> Status:
     """The status of what an open descriptor holds, without birth time and mount: cheaper, enough to tell versions apart."""
     return _look_plainly(descriptor, b"")
+
+
+def is_fixed(name: bytes, directory: int) -> bool:
+    """Whether `name`, not following a link, is immutable or append-only. False where the kernel or the file system does not tell."""
+    if _call is None:
+        return False
+    buffer = _Buffer()
+    if _call(directory, name, _AT_SYMLINK_NOFOLLOW | _AT_NO_AUTOMOUNT, ctypes.c_uint(0), buffer) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), os.fsdecode(name))
+    return bool(_LAYOUT.unpack_from(buffer)[2] & (_IMMUTABLE | _APPEND_ONLY))
 
 
 def _look(directory: int, name: bytes, flags: int) -> Status:

@@ -13,7 +13,7 @@ import apsw
 
 from eventlog import connection, steps, wal
 from eventlog.errors import BusyError, InternalError, ReplacedError, UncertainCommitError
-from eventlog.held_files import look_at_files
+from eventlog.held_files import look_at_names
 from eventlog.ports import Clock
 from eventlog.reader import Reader
 from eventlog.records import Unlock
@@ -38,7 +38,10 @@ class Transactions:
         self.path = path
         self.name = show_text(path)
         self.reader = Reader(handle, path)
-        self._held = look_at_files(path)
+        self._names = (path, path + "-wal", path + "-shm")
+        self._held = look_at_names(self._names)
+        if connection.has_moved(handle):
+            raise self._replaced()
         self._wal_watch = wal.Watch()
         self.on_pinned_wal: Callable[[wal.Pinned], None] | None = None
 
@@ -51,20 +54,24 @@ class Transactions:
             )
 
     def _check_files(self) -> None:
-        """L5: inside the transaction, the files held (database, WAL, index) are the files at the path. SQLite itself compares the
-        database it has open; the side files are compared with what stood there when this handle was made."""
-        if look_at_files(self.path) != self._held or connection.has_moved(self._handle):
-            raise ReplacedError(
-                f"{self.name}: the files at this path are no longer those this driver opened; stop whatever replaced them and drive again"
-            )
+        """L5: inside the transaction, the files held (database, WAL, index) are the files at the path. What stood there when this handle
+        was made was compared with the database that SQLite holds then; a file that is held open keeps its inode to itself."""
+        if look_at_names(self._names) != self._held:
+            raise self._replaced()
+
+    def _replaced(self) -> ReplacedError:
+        return ReplacedError(
+            f"{self.name}: the files at this path are no longer those this driver opened; stop whatever replaced them and drive again"
+        )
 
     def _begin(self) -> None:
         """Take the write lock; past the bound whoever holds it is judged (L4)."""
         until_unlocked(lambda: self._run("BEGIN IMMEDIATE"), self._unlock)
 
     def _run(self, sql: str, bindings: tuple[object, ...] = ()) -> None:
+        """One statement that answers no row: it is done when `execute` returns."""
         try:
-            self._handle.execute(sql, bindings).fetchall()
+            self._handle.execute(sql, bindings)
         except apsw.Error as error:
             raise self._failed(error) from error
 

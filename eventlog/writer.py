@@ -49,6 +49,26 @@ class _AlreadyAdmittedError(Exception):
         self.given = given
 
 
+class KnownRows:
+    """The cache rows as this handle's last appends left them, good while nobody else has committed (L3)."""
+
+    def __init__(self, version: connection.DataVersion) -> None:
+        self._version = version
+        self._at = -1
+        self._rows: dict[StreamId, StreamRow] = {}
+
+    def find(self, stream: StreamId) -> StreamRow | None:
+        """The row, at the beginning of a transaction; None when it has to be read and checked."""
+        if self._version.read() != self._at:
+            self._rows.clear()
+        return self._rows.get(stream)
+
+    def keep(self, row: StreamRow) -> None:
+        """Note what the transaction that `find` was asked in has committed."""
+        self._rows[row.id] = row
+        self._at = self._version.read()
+
+
 class Writer(Transactions):
     """The one writing handle of a process. Never used after a fork; poisoned by an uncertain commit.
     """
@@ -66,6 +86,7 @@ class Writer(Transactions):
         super().__init__(handle, path, unlock, clock, busy_ms)
         self._redact = redact
         self._ids = ids
+        self._known = KnownRows(connection.DataVersion(handle))
 
     @classmethod
     def open(
@@ -315,7 +336,7 @@ class Writer(Transactions):
         self._begin()
         try:
             self._check_files()
-            row = self._checked_row(stream)
+            row = self._known.find(stream) or self._checked_row(stream)
             recorded = self._find_recorded(stream, prepared)
             if recorded:
                 self._rollback()
@@ -328,6 +349,8 @@ class Writer(Transactions):
             self._abandon(error)
             raise
         self._commit(purpose, tuple(item.id for item in prepared))
+        if prepared and prepared[-1].kind != events.SessionMoved.kind:  # nothing follows session_moved, and the check says so by name
+            self._known.keep(StreamRow(row.id, epoch, appended[-1].seq, appended[-1].hash, row.parent, row.forked_at))
         return appended
 
     def _check_raise(self, row: StreamRow, epoch: Epoch, after: Seq | None) -> Epoch:
@@ -353,7 +376,11 @@ class Writer(Transactions):
         return epoch
 
     def _checked_row(self, stream: StreamId) -> StreamRow:
-        """The cache row, checked against the newest event and the newest driver_started inside this transaction (L3)."""
+        """The cache row, checked against the newest event and the newest driver_started inside this transaction (L3).
+
+        Asked whenever anybody else has committed since this handle's last append to the stream. Until then the row is what that append
+        left, after such a check: it is not read again, and what came to stand in its place unnoticed is not believed.
+        """
         row = self.reader.stream(stream)
         if row is None:
             raise MisuseError(f"{self.name}: there is no session {stream} in this log; `eventlog show {self.name}` lists what is")
@@ -368,13 +395,16 @@ class Writer(Transactions):
         floor = started[0][0] if started else 0
         head = [(row.head_seq, row.head_hash)] if row.head_seq or row.head_hash != ZERO_HASH else []
         if newest != head or floor != row.floor:
-            raise CorruptError(
-                f"{self.name}: stream {stream}: its cache row (floor {row.floor}, head {row.head_seq}) disagrees with its events "
-                f"(floor {floor}); run `eventlog verify {self.name}`"
-            )
+            raise self._cache_damaged(row)
         if found and found[0][2] == events.SessionMoved.kind:
             raise MovedError(f"{self.name}: session {stream} was moved away by `eventlog export --move`; drive it where it was imported")
         return row
+
+    def _cache_damaged(self, row: StreamRow) -> CorruptError:
+        return CorruptError(
+            f"{self.name}: stream {row.id}: its cache row (floor {row.floor}, head {row.head_seq}) disagrees with its events; "
+            f"run `eventlog verify {self.name}`"
+        )
 
     def _find_recorded(self, stream: StreamId, prepared: list[Prepared]) -> list[Appended]:
         """What stands in the log of an append that was sent before; empty when nothing of it does. All of it stands in a row, or nothing
@@ -478,12 +508,15 @@ class Writer(Transactions):
             values = (row.id, seq, item.id, epoch, item.kind, item.version, item.payload.decode(), previous, digest)
             self._run(_INSERT_EVENT, values)
             self._many(_INSERT_CHANGE, [(row.id, seq, index, *change_to_row(change)) for index, change in enumerate(item.changes)])
-            self._run("UPDATE stream SET head_seq = ?, head_hash = ?, floor = ? WHERE id = ?", (seq, digest, epoch, row.id))
+            self._run(_ADVANCE, (seq, digest, epoch, row.id, previous, floor))
+            if self._handle.changes() != 1:
+                raise self._cache_damaged(row)
             appended.append(Appended(seq, item.id, digest))
             previous, floor = digest, epoch
         return appended
 
 _INSERT_EVENT = "INSERT INTO event (stream, seq, id, epoch, kind, version, payload, prev_hash, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_ADVANCE = "UPDATE stream SET head_seq = ?, head_hash = ?, floor = ? WHERE id = ? AND head_hash = ? AND floor = ?"
 _INSERT_CHANGE = f"INSERT INTO image_change (stream, seq, idx, {COLUMNS}) VALUES ({', '.join('?' * 16)})"
 
 

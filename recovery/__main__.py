@@ -12,6 +12,8 @@ import typer
 from eventlog import console, steps
 from eventlog.errors import CrashworthyError
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
+from recovery.command_image import ImageOrder, take_image
+from recovery.command_restore import RestoreOrder, restore_image
 from recovery.driver.entry import Order, Ports, drive
 from recovery.opening import check_log_exists
 from recovery.plan import explain, forecast
@@ -26,6 +28,9 @@ InterruptedOption = Annotated[str, typer.Option("--on-interrupted", help="what t
 AcceptOption = Annotated[
     str, typer.Option("--accept-outside", help="root hash of an outside state with mass deletions that is meant (rule C4)")
 ]
+LogArgument = Annotated[Path, typer.Argument(help="the session's state directory, or the log in it")]
+WorkspaceOption = Annotated[Path, typer.Option("--workspace", help="the session's workspace")]
+JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object")]
 StateArgument = Annotated[Path, typer.Argument(help="the session's state directory")]
 
 
@@ -61,6 +66,34 @@ def plan(state: StateArgument, as_json: Annotated[bool, typer.Option("--json", h
     return 0 if found.is_idle else 2
 
 
+@app.command()
+def image(
+    log: LogArgument,
+    workspace: WorkspaceOption,
+    new: Annotated[bool, typer.Option("--new", help="begin a log: a session without a script")] = False,
+    accept_outside: AcceptOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Take an image of a workspace and record it."""
+    return take_image(ImageOrder(str(log), str(workspace), new, accept_outside, as_json), _settings(), _ports())
+
+
+@app.command()
+def restore(
+    log: LogArgument,
+    at: Annotated[int, typer.Option("--at", help="the event whose image is wanted")],
+    workspace: WorkspaceOption,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="print the plan, change nothing; exit 2 when something differs")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Make the workspace equal to the image at an earlier event; calls after it are undone, and what is displaced is kept."""
+    return restore_image(RestoreOrder(str(log), at, str(workspace), dry_run, as_json), _settings(), _ports())
+
+
+def _ports() -> Ports:
+    return Ports(SystemClock(), RandomIds(), LinuxHost())
+
+
 def _settings() -> Settings:
     steps.install(steps.hook_from_environment(os.environ))
     return read_settings(os.environ)
@@ -78,7 +111,7 @@ def _override(session: Session, settings: Settings) -> Session:
 
 def _drive(state: str, session: Session | None, settings: Settings, on_interrupted: str, accept_outside: str) -> int:
     choice = parse_on_interrupted(on_interrupted, "--on-interrupted") if on_interrupted else None
-    return drive(Order(state, session, choice, accept_outside), settings, Ports(SystemClock(), RandomIds(), LinuxHost()))
+    return drive(Order(state, session, choice, accept_outside), settings, _ports())
 
 
 def _open_standard_handles() -> None:

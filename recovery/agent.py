@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from recovery.script import OnInterrupted
-from recovery.state import SessionState
+from recovery.state import CallState, SessionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,10 @@ def choose_next(state: SessionState, on_interrupted: OnInterrupted) -> Next:
         return _at(0, state)
     last = scripted[-1]
     index = last.script_index or 0
-    if last.ended == "finished":
+    if last.ended == "finished" and last.undone_by is None:
         return _at(index + 1, state)
+    if last.undone_by is not None and on_interrupted == "reissue":
+        return RunNext(_first_undone(scripted))
     match on_interrupted:
         case "reissue":
             return RunNext(index)
@@ -45,6 +47,12 @@ def choose_next(state: SessionState, on_interrupted: OnInterrupted) -> Next:
             return _at(index + 1, state)
         case "stop":
             return AskPerson(last.number, index)
+
+
+def _first_undone(scripted: list[CallState]) -> int:
+    """The script index of the earliest call that the restore which undid the last one took back: from there the script is run again."""
+    undone_by = scripted[-1].undone_by
+    return next(call.script_index or 0 for call in scripted if call.undone_by == undone_by)
 
 
 def _at(index: int, state: SessionState) -> Next:

@@ -14,7 +14,7 @@ from eventlog.blobs import batch_blobs, encode_content
 from eventlog.codec import Blob
 from eventlog.errors import ContentGoneError, InternalError, NeedsPersonError, ScanError
 from eventlog.image import Change, Entry, Image, diff, is_identity_change, root_hash
-from eventlog.show import encode_bytes
+from eventlog.show import encode_bytes, show_text
 from eventlog.values import ContentId
 from recovery.context import Context
 from recovery.labels import Label
@@ -137,16 +137,22 @@ def count_scan_failure(context: Context, call: int, error: ScanError) -> None:
 
 def check_root(context: Context) -> None:
     """Raise NeedsPersonError when the workspace root is gone or is another directory (never adopted: D3)."""
-    recorded = recorded_identity(context.journal.state.opened)
+    check_place_root(context.root, context.journal.state.opened)
+
+
+def check_place_root(root: str, opened: events.SessionOpened) -> None:
+    """`check_root` for a root that no driver holds."""
+    recorded = recorded_identity(opened)
     try:
-        found = read_root_identity(context.root)
+        found = read_root_identity(root)
     except (RootMissing, FileNotFoundError, NotADirectoryError) as error:
         raise NeedsPersonError(
-            f"{Label.ROOT_LOST.value}: the workspace {context.root} is missing; put it back, then drive again"
+            f"{Label.ROOT_LOST.value}: the workspace {show_text(root)} is missing; put it back, then drive again"
         ) from error
     if not is_same_root(recorded, found):
         raise NeedsPersonError(
-            f"{Label.ROOT_REPLACED.value}: {context.root} is not the directory this session began with; put that one back, then drive again"
+            f"{Label.ROOT_REPLACED.value}: {show_text(root)} is not the directory this session began with; "
+            "put that one back, then drive again"
         )
 
 

@@ -124,8 +124,6 @@ def find_contradiction(facts: Facts) -> str:
         return "a file worker's attempt is never claimed (T2)"
     if facts.is_obliged and facts.attempt is AttemptFact.CLAIMED:
         return "an attempt under a restore decision is never claimed (T2)"
-    if facts.is_obliged and facts.attempt in (AttemptFact.RESTORED, AttemptFact.VOID):
-        return "an attempt that was restored or voided is under no open obligation"
     if facts.attempt is AttemptFact.CLAIMED and facts.boot is BootFact.OTHER:
         return "a shim of another boot does not live"
     return ""

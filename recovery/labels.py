@@ -30,6 +30,7 @@ class Label(StrEnum):
     RESTORE_UNSYNCED_HEAD = "restore_unsynced_head"
     OUTSIDE_DELETION = "outside_deletion"
     RECORD_OUTSIDE = "record_outside"
+    RESTORE_BY_PERSON = "restore_by_person"
 
 
 NOT_ACTED_ON = frozenset(
@@ -49,5 +50,8 @@ NOT_ACTED_ON = frozenset(
 )
 """Rows that end with exit 78 and their label in this version, no workspace path touched."""
 
-OBLIGATIONS = frozenset({Label.RESTORE_AND_RERUN, Label.RESTORE_AND_INTERRUPT, Label.RESTORE_UNSYNCED_HEAD})
+OBLIGATIONS = frozenset({Label.RESTORE_AND_RERUN, Label.RESTORE_AND_INTERRUPT, Label.RESTORE_UNSYNCED_HEAD, Label.RESTORE_BY_PERSON})
 """Decisions that open a restore obligation (rule R1)."""
+
+BY_PERSON = frozenset({Label.RESTORE_BY_PERSON})
+"""Decisions of a person: no row of the table leads to them, a command does."""

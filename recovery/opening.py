@@ -198,3 +198,12 @@ def is_finished(state: str) -> bool:
         return read_state(reader, only_stream(reader))[0].is_finished
     finally:
         reader.close()
+
+
+def read_log(state: str) -> SessionState:
+    """The verified state of the one session in a state directory. Raises MisuseError, CorruptError, NeedsPersonError."""
+    reader = Reader.open(log_path(state))
+    try:
+        return read_state(reader, only_stream(reader))[0]
+    finally:
+        reader.close()

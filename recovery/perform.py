@@ -19,6 +19,7 @@ from recovery.facts import BootFact, DifferenceFact, LedgerFact
 from recovery.files import mark_root, ready_side
 from recovery.gather import Evidence, gather
 from recovery.labels import NOT_ACTED_ON, Label
+from recovery.person_restore import Aim, aim_at, check_room, decide_restore, undo_calls
 from recovery.restore import complete_restore, forget_contents, open_obligation, sync_workspace
 
 
@@ -45,6 +46,32 @@ def recover(context: Context) -> None:
             # What changes again is met by the scan before the next call or the end: a workspace that never rests must not hold us here.
             break
     steps.reach("recovered")
+
+
+def restore_to(context: Context, seq: int) -> Aim:
+    """A person's restore, to its end: an older obligation is completed first (D1); the open call and finished ones after `seq` are undone.
+
+    Raises NeedsPersonError, and RestoreIncompleteError, FullError, CompactedError before the decision where it could not be met.
+    """
+    forget_contents(context)
+    while True:
+        steps.reach("gather.before")
+        evidence = _gather(context)
+        label = decide(evidence.facts)
+        steps.reach("decided")
+        if evidence.scan is None or (label in NOT_ACTED_ON and label not in (Label.ASK, Label.OUTSIDE_DELETION)):
+            raise NeedsPersonError(describe_refusal(label, evidence))
+        mark_root(context)
+        if label is not Label.COMPLETE_RESTORE:
+            break
+        _act(context, label, evidence)
+    aim = aim_at(context.journal.reader, context.journal.state, evidence.scan, seq)
+    if not aim.is_idle or context.journal.state.open_call is not None:
+        check_room(aim.plan, context.root)
+        decide_restore(context, aim, evidence.facts.named())
+        complete_obligation(context)
+    steps.reach("recovered")
+    return aim
 
 
 def _note_synced(context: Context, evidence: Evidence) -> None:
@@ -106,10 +133,10 @@ def _act(context: Context, label: Label, evidence: Evidence) -> None:
     match label:
         case Label.COMPLETE_RESTORE:
             context.journal.append([Record(_decided(context, label, named))], (), "decision")
-            _complete(context)
+            complete_obligation(context)
         case Label.RESTORE_AND_RERUN | Label.RESTORE_AND_INTERRUPT | Label.RESTORE_UNSYNCED_HEAD:
             open_obligation(context, label, named)
-            _complete(context)
+            complete_obligation(context)
         case Label.RERUN_RESTORED | Label.RUN_VOIDED:
             _note(context, label, named)
             calls.run_again(context)
@@ -131,6 +158,8 @@ def _act(context: Context, label: Label, evidence: Evidence) -> None:
             calls.run_again(context)
         case Label.RECORD_OUTSIDE:
             _record_outside(context, named)
+        case Label.RESTORE_BY_PERSON:
+            raise InternalError("a person's decision follows from no facts")
         case Label.ASK | Label.OUTSIDE_DELETION | Label.ROOT_LOST | Label.ROOT_REPLACED | Label.COMPLETE_REBUILD | Label.SETTLED:
             raise InternalError(f"{label.value} is not acted on")
         case Label.LEDGER_LOST | Label.LEDGER_EXCHANGED | Label.LEDGER_DAMAGED | Label.COMPLETE_WITHOUT_LEDGER:
@@ -154,7 +183,7 @@ def _decided(context: Context, label: Label, facts: dict[str, object]) -> events
     return events.RecoveryDecided(context.clock.now_ms(), label.value, number, attempt, False, None, None, "transactional", facts)
 
 
-def _complete(context: Context) -> None:
+def complete_obligation(context: Context) -> None:
     """Carry the open obligation out and close it; an interrupted call is settled in the same commit."""
     obligation = context.journal.state.obligation
     if obligation is None:
@@ -162,7 +191,10 @@ def _complete(context: Context) -> None:
     side = ready_side(context)
     records = complete_restore(context, side)
     interrupts = obligation.label == Label.RESTORE_AND_INTERRUPT
-    if interrupts:
+    if obligation.label == Label.RESTORE_BY_PERSON:
+        interrupts = obligation.call is not None
+        records = undo_calls(context, obligation, records)
+    elif interrupts:
         reason = "what the call did is not known whole; the workspace was restored to the image before it"
         records.append(calls.interrupt_call(context, Label.RESTORE_AND_INTERRUPT, reason))
     context.journal.append(records, (), "restored")

@@ -1,18 +1,20 @@
 """A restore is an obligation: begun by `recovery_decided`, ended by `restore_finished` once the tree is applied, synced, scanned
 and equal (rule R1).
 
-The driver lays the contents ready in the space's own directory; the file worker moves and places. What was displaced is read from
+The driver lays the contents ready in the space's own directory, as one pack; the file worker moves and places. The one sync of a restore
+is here, after the scan that found the image and before the commit that says so. What was displaced is read from
 the quarantine directory itself (R3: the directory is the truth), over all rounds, in the commit that closes the obligation.
 """
 
 import contextlib
+import errno
 import os
 
 from eventlog import durable, events
-from eventlog.errors import RestoreIncompleteError
+from eventlog.errors import FullError, RestoreIncompleteError
 from eventlog.image import Image, diff, root_hash
 from eventlog.records import Record
-from eventlog.show import encode_bytes
+from eventlog.show import encode_bytes, show_path
 from eventlog.values import ContentId, Seq
 from recovery.capture import look
 from recovery.context import Context
@@ -21,10 +23,13 @@ from recovery.space.ledger import append_fenced
 from recovery.space.protocol import ApplyPlan
 from recovery.space.records import Prepare
 from recovery.state import Obligation
-from recovery.workspace.actions import PlaceFile, RestorePlan, encode_plan
+from recovery.workspace.actions import RestorePlan, encode_plan
+from recovery.workspace.pack import write_pack
 from recovery.workspace.quarantine import list_quarantine
 from recovery.workspace.restore_plan import plan_restore
+from recovery.workspace.values import Scan, Untracked
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 ROUNDS = 3  # rule R5: then the paths are named and nothing more is tried in this run
 
 
@@ -49,17 +54,25 @@ def complete_restore(context: Context, side: str) -> list[Record]:
     target = context.journal.reader.image(context.journal.stream, Seq(obligation.target_seq))
     quarantine = f"{context.journal.log_id}-{obligation.seq}"
     restored = 0
+    found = look(context.root, context.scanner)
     for _ in range(ROUNDS):
-        plan = plan_restore(look(context.root, context.scanner), target, context.journal.state.untracked)
+        plan = plan_restore(found, target, untracked_of(context, obligation))
         if not plan.actions:
             break
         restored += _apply_round(context, obligation, plan, quarantine)
-    _check_equal(context, target, obligation)
+        found = look(context.root, context.scanner)
+    _check_equal(found, target, obligation)
     return _closing_records(context, obligation, side, quarantine, restored)
 
 
+def untracked_of(context: Context, obligation: Obligation) -> tuple[Untracked, ...]:
+    """What may stay where it is beside the target image: what stood there at the head, or at the event that a person chose."""
+    state = context.journal.state
+    return state.untracked_at(obligation.target_seq) if obligation.label == Label.RESTORE_BY_PERSON else state.untracked
+
+
 def _apply_round(context: Context, obligation: Obligation, plan: RestorePlan, quarantine: str) -> int:
-    _lay_contents(context, plan)
+    pack = _lay_pack(context, plan)
     attempt = 1
     while (key := context.key(f"d{obligation.seq}", attempt)) in context.ledger.state.attempts:
         attempt += 1
@@ -67,28 +80,33 @@ def _apply_round(context: Context, obligation: Obligation, plan: RestorePlan, qu
     mark = context.space.mark(f"e{context.epoch}-worker")
     prepared = Prepare(key, "work", context.epoch, None, attempt, obligation.target_root, mark, None, state.head_seq, state.head_hash)
     append_fenced(context.ledger, context.epoch, prepared)
-    contents = contents_directory(context, context.epoch)
-    done = context.space.change_files(ApplyPlan(context.epoch, key, encode_plan(plan), quarantine, contents))
+    done = context.space.change_files(ApplyPlan(context.epoch, key, encode_plan(plan), quarantine, pack))
     return int(done.detail.get("restored", 0))
 
 
-def _lay_contents(context: Context, plan: RestorePlan) -> None:
-    """Write the contents a plan needs to this epoch's own directory, verified as they leave the log."""
+def _lay_pack(context: Context, plan: RestorePlan) -> str:
+    """Write the contents a plan needs to this epoch's own directory, verified as they leave the log; the path of the pack."""
     directory = contents_directory(context, context.epoch)
     os.makedirs(directory, mode=0o700, exist_ok=True)
-    for content in {action.content for action in plan.actions if isinstance(action, PlaceFile)}:
-        path = os.path.join(directory, content.hex())
-        if os.path.exists(path):
-            continue  # published whole by an earlier round, and verified again by the worker when it is copied
-        temporary = f"{path}.new-{os.getpid()}"
-        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags | os.O_CLOEXEC, 0o600)) as file:
-            for piece in context.journal.reader.content(ContentId(content)):
-                file.write(piece)
-        durable.rename(temporary, path, "contents")
+    path = os.path.join(directory, "pack")
+    try:
+        write_pack(path, plan, lambda content: context.journal.reader.content(ContentId(content)), "contents")
+    except OSError as error:
+        shown = show_path(os.fsencode(directory))
+        if error.errno not in _NO_ROOM:
+            raise RestoreIncompleteError(
+                f"the contents of the restore cannot be laid ready in {shown}: {error.strerror}; nothing was moved. "
+                "Remove the cause and try again"
+            ) from error
+        room = os.statvfs(directory)
+        raise FullError(
+            f"the restore needs up to {plan.needed_bytes} bytes to lay contents ready in {shown} and "
+            f"{room.f_bavail * room.f_frsize} are left there; nothing was moved. Free space and try again"
+        ) from error
+    return path
 
 
-def _check_equal(context: Context, target: Image, obligation: Obligation) -> None:
-    found = look(context.root, context.scanner)
+def _check_equal(found: Scan, target: Image, obligation: Obligation) -> None:
     if root_hash(found.image).hex() == obligation.target_root:
         return
     differing = [change.path for change in diff(target, found.image) if change.op != "times"][:5]

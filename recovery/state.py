@@ -29,7 +29,7 @@ class AttemptState:
 
 @dataclass(frozen=True, slots=True)
 class CallState:
-    """One call and its attempts, in order."""
+    """One call and its attempts, in order. `undone_by` is the decision (seq) of the person's restore that took it back, finished or not."""
 
     number: int
     script_index: int | None
@@ -39,6 +39,8 @@ class CallState:
     attempts: tuple[AttemptState, ...]
     ended: events.Ended | None = None
     root: str = ""
+    settled_seq: int = 0
+    undone_by: int | None = None
 
     @property
     def last(self) -> AttemptState:
@@ -78,6 +80,11 @@ class SessionState:
     synced_root: str = ""
     is_finished: bool = False
     has_driver: bool = False
+    untracked_since: tuple[tuple[int, tuple[Untracked, ...]], ...] = ()
+
+    def untracked_at(self, seq: int) -> tuple[Untracked, ...]:
+        """What the image at `seq` did not cover."""
+        return next(listed for since, listed in reversed(self.untracked_since) if since <= seq)
 
     @property
     def open_call(self) -> CallState | None:
@@ -99,7 +106,7 @@ def fold_stream(stored: Iterable[StoredEvent], where: str) -> SessionState:
     opened = first.event
     image = fold_changes(ImageTree(), first.changes)
     untracked = read_untracked(opened.untracked)
-    state = SessionState(opened, 1, first.hash.hex(), 0, "", image, 1, "", opened.root, untracked)
+    state = SessionState(opened, 1, first.hash.hex(), 0, "", image, 1, "", opened.root, untracked, untracked_since=((1, untracked),))
     for event in following:
         state = fold_event(state, event, where)
     return state
@@ -112,6 +119,13 @@ def read_untracked(listed: list[events.Untracked]) -> tuple[Untracked, ...]:
 
 def fold_event(state: SessionState, stored: StoredEvent, where: str) -> SessionState:
     """The state after one more event."""
+    state = _fold(state, stored, where)
+    if state.untracked == state.untracked_since[-1][1]:
+        return state
+    return replace(state, untracked_since=(*state.untracked_since, (stored.seq, state.untracked)))
+
+
+def _fold(state: SessionState, stored: StoredEvent, where: str) -> SessionState:
     place = f"{where} seq {stored.seq}"
     _check_legal(state, stored.event, place)
     state = replace(state, head_seq=stored.seq, head_hash=stored.hash.hex())
@@ -128,11 +142,13 @@ def fold_event(state: SessionState, stored: StoredEvent, where: str) -> SessionS
         case events.AttemptStarted() as event:
             return _fold_attempt(state, event, stored.seq, place)
         case events.CallSettled() as event:
-            return _fold_settled(state, event, place)
+            return _fold_settled(state, event, stored.seq, place)
         case events.RecoveryDecided() as event:
             return _fold_decided(state, event, stored.seq, place)
         case events.RestoreFinished() as event:
             return _fold_restored(state, event, place)
+        case events.CallUndone() as event:
+            return _fold_undone(state, event, place)
         case events.Synced() as event:
             return replace(state, synced_root=event.root)
         case events.SessionFinished():
@@ -141,7 +157,6 @@ def fold_event(state: SessionState, stored: StoredEvent, where: str) -> SessionS
             return state
         case (
             events.SessionForked()
-            | events.CallUndone()
             | events.CallReplayed()
             | events.CheckpointTaken()
             | events.ModeSwitched()
@@ -196,12 +211,21 @@ def _replace_call(state: SessionState, call: CallState) -> SessionState:
     return replace(state, calls=(*state.calls[:-1], call))
 
 
-def _fold_settled(state: SessionState, event: events.CallSettled, place: str) -> SessionState:
+def _fold_settled(state: SessionState, event: events.CallSettled, seq: int, place: str) -> SessionState:
     call = state.open_call
     if call is None or call.number != event.call or call.last.number != event.attempt:
         raise CorruptError(f"{place}: call {event.call} attempt {event.attempt} is settled and is not open")
-    state = _replace_call(state, replace(call, ended=event.ended, root=event.root))
+    state = _replace_call(state, replace(call, ended=event.ended, root=event.root, settled_seq=seq))
     return replace(state, root=event.root, untracked=read_untracked(event.untracked))
+
+
+def _fold_undone(state: SessionState, event: events.CallUndone, place: str) -> SessionState:
+    """C3: a finished call is undone once at most."""
+    call = state.calls[event.call - 1] if 0 < event.call <= len(state.calls) else None
+    if call is None or call.ended != "finished" or call.undone_by is not None:
+        raise CorruptError(f"{place}: call {event.call} is undone and is not a finished call that still stands")
+    calls = (*state.calls[: event.call - 1], replace(call, undone_by=event.decision_seq), *state.calls[event.call :])
+    return replace(state, calls=calls)
 
 
 def _fold_decided(state: SessionState, event: events.RecoveryDecided, seq: int, place: str) -> SessionState:
@@ -219,9 +243,15 @@ def _fold_restored(state: SessionState, event: events.RestoreFinished, place: st
     obligation = state.obligation
     if obligation is None or obligation.seq != event.decision_seq:
         raise CorruptError(f"{place}: restore_finished for decision {event.decision_seq}, which is not open")
-    state = replace(state, obligation=None, is_restored_this_epoch=True)
+    if event.root != obligation.target_root:
+        raise CorruptError(f"{place}: restore_finished with another image than decision {event.decision_seq} aims at")
+    state = replace(state, obligation=None, is_restored_this_epoch=True, root=event.root)
+    if obligation.label == Label.RESTORE_BY_PERSON:
+        state = replace(state, untracked=state.untracked_at(obligation.target_seq))
     if obligation.call is None:
         return state
+    if obligation.label == Label.RESTORE_BY_PERSON and state.open_call is not None:
+        state = _replace_call(state, replace(state.open_call, undone_by=obligation.seq))
     return _change_attempt(state, obligation.call, obligation.attempt, place, "restored")
 
 

@@ -17,17 +17,19 @@ from recovery.state import SessionState
 
 
 def take_over(
-    ledger: Ledger, state: SessionState, hashes: list[str], log_id: str, epoch: int, paths: SpacePaths, clock: Clock, host: Host
-) -> None:
-    """Advance the ledger to `epoch`, give fates, kill what is condemned. Raises StaleEpochError, EpochTakenError, FenceIncompleteError."""
-    _give_fates(ledger, state, hashes, log_id, epoch, host)
+    ledger: Ledger, state: SessionState, hashes: list[str], log_id: str, epoch: int, paths: SpacePaths, clock: Clock, host: Host,
+    may_claim: bool = True,
+) -> None:  # fmt: skip
+    """Advance the ledger to `epoch`, give fates, kill what is condemned; without `may_claim` a running command too (a restore undoes its
+    call). Raises StaleEpochError, EpochTakenError, FenceIncompleteError."""
+    _give_fates(ledger, state, hashes, log_id, epoch, host, may_claim)
     _greet_claimed(ledger, epoch, paths)
     _kill_condemned(ledger, epoch, clock, host)
     _release_settled(ledger, state)
     steps.reach("takeover.killed")
 
 
-def _give_fates(ledger: Ledger, state: SessionState, hashes: list[str], log_id: str, epoch: int, host: Host) -> None:
+def _give_fates(ledger: Ledger, state: SessionState, hashes: list[str], log_id: str, epoch: int, host: Host, may_claim: bool) -> None:
     steps.reach("ledger.advance.before")
     with ledger.transaction() as transaction:
         if epoch < transaction.state.floor:
@@ -39,7 +41,7 @@ def _give_fates(ledger: Ledger, state: SessionState, hashes: list[str], log_id: 
         # A log that lacks what the ledger has seen stays behind in the ledger's memory: this takeover's own events must not cover it (D2).
         seen = (state.head_seq, state.head_hash) if is_abreast(transaction.state, hashes) else (0, "")
         fates = choose_fates(
-            transaction.state, state, {key for key, attempt in transaction.state.attempts.items() if _lives(attempt, host)}
+            transaction.state, state, {key for key, attempt in transaction.state.attempts.items() if may_claim and _lives(attempt, host)}
         )
         helpers = sorted(transaction.state.helpers)
         transaction.append(Advance(epoch, log_id, *seen, fates, helpers))

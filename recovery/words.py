@@ -26,4 +26,5 @@ WORDS: dict[Label, str] = {
     Label.RESTORE_UNSYNCED_HEAD: "the machine was restarted and the newest image was not known to be on disk: every difference is restored",
     Label.OUTSIDE_DELETION: "most of the workspace is gone outside any call: a person says whether that was meant",
     Label.RECORD_OUTSIDE: "the workspace was changed outside any call: the change is recorded",
+    Label.RESTORE_BY_PERSON: "a person had the image of an earlier event restored: the calls after it are undone",
 }

@@ -28,9 +28,10 @@ def changes_digest(changes: Sequence[Change]) -> bytes:
             assert entry is not None, "a put without an entry"
             text += _b(entry.kind.encode("ascii")) + struct.pack(">H", entry.mode) + _opt(entry.content) + struct.pack(">Q", entry.size)
             text += _opt(entry.target) + _opt(entry.link) + _opt(entry.xattrs)
+            text += _opt(None if entry.owner is None else struct.pack(">II", *entry.owner)) + _opt(entry.acl)
         else:
-            text += _b(b"") + struct.pack(">H", 0) + _opt(None) + struct.pack(">Q", 0) + _opt(None) * 3
-        text += _opt(None) + _opt(None) + struct.pack(">q", change.mtime_ns)
+            text += _b(b"") + struct.pack(">H", 0) + _opt(None) + struct.pack(">Q", 0) + _opt(None) * 5
+        text += struct.pack(">q", change.mtime_ns)
     return bytes(blake3(text).digest())
 
 

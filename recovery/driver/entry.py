@@ -73,6 +73,16 @@ class Ports:
 
 
 @dataclass(frozen=True, slots=True)
+class Act:
+    """What a driver does in place of the script, once it has taken over (T1 to T3). `command` is what a refusal names to be run again;
+    without `may_claim` a running command is condemned with the rest."""
+
+    work: Callable[[Context], int]
+    command: str
+    may_claim: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
     """What to drive: a session file's content, or (None) whatever the state directory holds."""
 
@@ -80,6 +90,7 @@ class Order:
     session: Session | None
     on_interrupted: OnInterrupted | None = None
     accept_outside: str = ""
+    act: Act | None = None
 
 
 def drive(order: Order, settings: Settings, ports: Ports) -> int:
@@ -89,7 +100,8 @@ def drive(order: Order, settings: Settings, ports: Ports) -> int:
         with contextlib.closing(fork_spawner(ports.clock, ports.host)) as spawner:
             return _drive(order, settings, ports, spawner)
     except CrashworthyError as error:
-        _tell(f"recovery: {str(error).replace('STATE_DIR', show_text(order.state))}")
+        text = str(error) if order.act is None else str(error).replace("recovery drive STATE_DIR --accept", f"{order.act.command} --accept")
+        _tell(f"recovery: {text.replace('STATE_DIR', show_text(order.state))}")
         return error.exit_code
     except OSError as error:
         where = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else order.state
@@ -129,14 +141,24 @@ def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socke
     check_writable_place(order.state, allow_network=settings.allow_network)
     remove_second_names(order.state)
     known = known or _read(order.state, StreamId(name))
+    if known[0].is_finished and order.act is not None:
+        raise finished_error(order.state, name)
     if known[0].is_finished:
         holders.release(root, name, state_directory)
         return _say_finished(order.state, name, None)
     ensure_ledger(known[0], space_paths(order.state))
     code = _drive_epoch(order, settings, ports, spawner, setting, root, known)
-    if code == 0:
+    if code == 0 and order.act is None:
         holders.release(root, name, state_directory)
     return code
+
+
+def finished_error(state: str, name: str) -> NeedsPersonError:
+    """The refusal of an act on a session that has ended."""
+    return NeedsPersonError(
+        f"session {name} in {show_text(state)} has finished and nothing follows its end; "
+        f"`eventlog checkout` gives the files of any point, `recovery image LOG --workspace DIR --new` begins anew"
+    )
 
 
 def _say_finished(state: str, name: str, identity_file: str | None) -> int:
@@ -186,12 +208,17 @@ def _drive_epoch(
         if not journal.raise_floor(
             events.DriverStarted(ports.clock.now_ms(), driver, opened.ledger_id, opened.generation, setting.kind)
         ):
+            if order.act is not None:
+                durable.unlink(identity_file, "identity")
+                raise finished_error(order.state, journal.stream)
             return _say_finished(order.state, journal.stream, identity_file)
         steps.reach("floor.raised")
         forget_dead(order.state, epoch, ports.host)
         sound = _check_ledger(ledger, journal, root, ports, order.accept_outside)
-        take_over(sound, journal.state, journal.hashes, journal.log_id, epoch, paths, ports.clock, ports.host)
+        take_over(sound, journal.state, journal.hashes, journal.log_id, epoch, paths, ports.clock, ports.host,
+                  order.act is None or order.act.may_claim)  # fmt: skip
         space = LocalSpace(spawner, paths, sound, setting, epoch, ports.clock, ports.host, journal.check_fence)
+        say = _say if order.act is None else _say_nothing  # an act prints its own answer on stdout and nothing else
         context = Context(
             ports.clock,
             ports.host,
@@ -202,13 +229,13 @@ def _drive_epoch(
             journal,
             sound,
             space,
-            _say,
+            say,
             _tell,
             order.accept_outside,
             Scanner(root, cache_path=scan_cache_path(order.state), boot_id=ports.host.boot_id()),
         )
-        with Heartbeat(epoch, settings.heartbeat_secs, ports.clock, _say, _progress(journal)):
-            code = _work(context, order)
+        with Heartbeat(epoch, settings.heartbeat_secs, ports.clock, say, _progress(journal)):
+            code = _work(context, order) if order.act is None else order.act.work(context)
         if context.scanner is not None:
             context.scanner.save()
         space.close()
@@ -291,6 +318,10 @@ def _say(line: str) -> None:
     # A reader that is gone, or a full device behind stdout, must not stop a session: the log has every outcome, the line only tells of it.
     with contextlib.suppress(OSError):
         os.write(1, line.encode() + b"\n")
+
+
+def _say_nothing(line: str) -> None:
+    """Swallow a protocol line."""
 
 
 def _tell(line: str) -> None:

@@ -106,7 +106,7 @@ class EditFile(msgspec.Struct, frozen=True, tag="edit_file"):
 
 
 class ApplyPlan(msgspec.Struct, frozen=True, tag="apply_plan"):
-    """To the file worker: carry out a restore plan (`plan` is its JSON), with contents laid ready in `contents`."""
+    """To the file worker: carry out a restore plan (`plan` is its JSON), with its contents in the pack `contents` (a path)."""
 
     epoch: int
     key: str

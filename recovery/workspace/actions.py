@@ -2,6 +2,9 @@
 
 A plan is used once. After a crash nobody continues an old plan: the tree is scanned again and a new plan made, so each docstring says why
 what the action left, or half left, leads the next plan to the same end.
+
+`owner` and `acl` None: not tracked, left as they are; `acl` empty: there is none. `mtime_ns` None: the current time for a file that is
+written, the time that is there for one that stays.
 """
 
 import msgspec
@@ -38,8 +41,10 @@ class PlaceFile(msgspec.Struct, frozen=True, tag=True):
     content: bytes
     size: int
     mode: int
-    mtime_ns: int
+    mtime_ns: int | None
     xattrs: bytes | None
+    owner: tuple[int, int] | None = None
+    acl: bytes | None = None
 
 
 class PlaceLink(msgspec.Struct, frozen=True, tag=True):
@@ -48,6 +53,7 @@ class PlaceLink(msgspec.Struct, frozen=True, tag=True):
     path: bytes
     target: bytes
     mtime_ns: int
+    owner: tuple[int, int] | None = None
 
 
 class PlacePipe(msgspec.Struct, frozen=True, tag=True):
@@ -56,6 +62,8 @@ class PlacePipe(msgspec.Struct, frozen=True, tag=True):
     path: bytes
     mode: int
     mtime_ns: int
+    owner: tuple[int, int] | None = None
+    acl: bytes | None = None
 
 
 class LinkFile(msgspec.Struct, frozen=True, tag=True):
@@ -70,7 +78,7 @@ class LinkFile(msgspec.Struct, frozen=True, tag=True):
 
 
 class SetAttributes(msgspec.Struct, frozen=True, tag=True):
-    """Set mode, attributes and time of a file, FIFO or symlink (time only) whose content is right, in place.
+    """Set owner, ACL, mode, attributes and time of a file, FIFO or symlink (owner and time only) whose content is right, in place.
 
     Repeating: every value is set outright, none is relative to what was there; the next plan sets again what still differs.
     """
@@ -78,8 +86,10 @@ class SetAttributes(msgspec.Struct, frozen=True, tag=True):
     path: bytes
     kind: str
     mode: int
-    mtime_ns: int
+    mtime_ns: int | None
     xattrs: bytes | None
+    owner: tuple[int, int] | None = None
+    acl: bytes | None = None
 
 
 class FinishDirectory(msgspec.Struct, frozen=True, tag=True):
@@ -93,6 +103,8 @@ class FinishDirectory(msgspec.Struct, frozen=True, tag=True):
     mode: int
     mtime_ns: int
     xattrs: bytes | None
+    owner: tuple[int, int] | None = None
+    acl: bytes | None = None
 
 
 Action = Displace | MakeDirectory | PlaceFile | PlaceLink | PlacePipe | LinkFile | SetAttributes | FinishDirectory
@@ -102,7 +114,8 @@ class RestorePlan(msgspec.Struct, frozen=True):
     """What makes the tree equal to the target, in the order it must be done.
 
     `restored` counts the paths whose identity (not only time) will change or be made, `displaced` the moves into quarantine,
-    `needed_bytes` the content that will be written. An empty `actions` means that nothing differs.
+    `needed_bytes` the room that the files to be written take at most, a block for what a node costs included.
+    An empty `actions` means that nothing differs.
     """
 
     actions: tuple[Action, ...]

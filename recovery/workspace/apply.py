@@ -1,21 +1,26 @@
 """Carrying out a restore plan. Runs only in the file worker, after every older process is proved dead (I7).
 
 Ordering invariants, each against a crash between its two halves: staging is emptied and the room needed is there before the first
-move; a victim is in quarantine before anything takes its name; a file is complete and synced in staging before it gets its name; a
-directory gets its mode and time after all below it; the whole file system is synced before this returns. Nothing is followed,
+move; a victim is in quarantine before anything takes its name; a file is complete in staging before it gets its name; a
+directory gets its mode and time after all below it. Nothing is followed,
 overwritten or unlinked in the workspace. Killed anywhere, a new scan, plan and apply reach the same end (actions.py says why for
 each action).
+
+Nothing is synced here. What a restore made counts only from `restore_finished` on, and who commits that syncs the whole file system
+once before: power lost earlier leaves the obligation open, and the next round scans what really reached the disk, empty or torn files
+included, and places it again. So a sync of each file would buy nothing, and costs more than everything else together.
 """
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from blake3 import blake3
 
 from eventlog import durable, steps
-from eventlog.attributes import loosen_directory, open_node, set_attributes, set_link_time
+from eventlog.attributes import loosen_directory, open_node, set_attributes, set_link_time, set_new_attributes
 from eventlog.beneath import OPEN_FILE, Beneath
 from eventlog.errors import CorruptError, FullError, RestoreIncompleteError
 from eventlog.image import name_of, parent_of
@@ -32,14 +37,13 @@ from recovery.workspace.actions import (
     RestorePlan,
     SetAttributes,
 )
-from recovery.workspace.observe import read_chunks
+from recovery.workspace.pack import count_data, lay_out, read_piecewise, write_sparsely
+from recovery.workspace.preflight import refuse_fixed, refuse_owners
 from recovery.workspace.quarantine import Round, open_round
 from recovery.workspace.staging import Staging, clear_staging
 
 _STAGED_MODE = 0o600
 _MADE_MODE = 0o700
-_HOLE_BYTES = 1 << 16
-_ZEROS = bytes(1 << 20)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -53,47 +57,85 @@ class Applied:
 
 
 def apply_plan(
-    plan: RestorePlan, *, root: str, side: str, quarantine_directory: str, content_directory: str, step: str = "restore"
+    plan: RestorePlan, *, root: str, side: str, quarantine_directory: str, pack: str, step: str = "restore"
 ) -> Applied:
     """Carry out `plan` on the tree at `root`, once.
 
     `side` is the absolute path of the side directory; `quarantine_directory` a name below its quarantine (`<log id>-<decision seq>`);
-    `content_directory` holds the content of every file of the plan under its hex content id. Steps are `<step>.displace.*`,
-    `<step>.place.*`, `<step>.link.*`, `<step>.mkdir.*`, `<step>.set.*`, `<step>.finish.*`, `<step>.clear.*` and `<step>.syncfs.*`.
+    `pack` is the path of the plan's pack (pack.py). Steps are `<step>.displace.*`,
+    `<step>.place.*`, `<step>.link.*`, `<step>.mkdir.*`, `<step>.set.*`, `<step>.finish.*` and `<step>.clear.*`. The
+    caller syncs the file system before it says that the restore is done.
 
-    Raises `FullError` before the first move when the room is too little (R4), or when it ran out; `CorruptError` when a content does
-    not hash to its name; `RestoreIncompleteError` naming the path for everything else that cannot be done. Then the tree is between
-    the two images: scan and plan again.
+    Raises, before the first move: `FullError` when the room is too little (R4), `RestoreIncompleteError` naming what is immutable or
+    append-only and in the way, or an owner that this user may not give. Later: `FullError` when the room ran out; `CorruptError` when
+    a content does not hash to its name; `RestoreIncompleteError` naming the path for everything else that cannot be done. Then the
+    tree is between the two images: scan and plan again.
     """
     try:
         clear_staging(side, f"{step}.clear")
-        _check_room(plan, side)
-        return _apply(plan, root, side, quarantine_directory, content_directory, step)
+        with _open_pack(pack, plan) as content:
+            _check_room(plan, side, content)
+            refuse_fixed(plan, root)
+            refuse_owners(plan, side, f"{step}.clear")
+            return _apply(plan, root, side, quarantine_directory, content, step)
     except OSError as error:
         text = f"the restore could not use {show_path(os.fsencode(side))} or {show_path(os.fsencode(root))}: {error.strerror}"
         raise RestoreIncompleteError(f"{text}. Remove the cause and try again") from error
 
 
-def _apply(plan: RestorePlan, root: str, side: str, quarantine_directory: str, content_directory: str, step: str) -> Applied:
+def _apply(plan: RestorePlan, root: str, side: str, quarantine_directory: str, pack: "_Pack", step: str) -> Applied:
     with (
         open_round(side, quarantine_directory) as quarantine,
         Staging(side, f"{quarantine_directory}-{quarantine.number}", f"{step}.clear") as staging,
         Beneath(root) as tree,
     ):
-        worker = _Worker(tree, quarantine, staging, content_directory, step)
+        worker = _Worker(tree, quarantine, staging, pack, step)
         for action in plan.actions:
             _perform(worker, action)
-        durable.sync_filesystem(tree.directory(b""), step)
     return Applied(plan.restored, plan.displaced, quarantine.number)
 
 
-def _check_room(plan: RestorePlan, side: str) -> None:
+@dataclass(frozen=True, slots=True)
+class _Pack:
+    """The plan's pack, open, and the offset of each content in it."""
+
+    descriptor: int
+    offsets: dict[bytes, int]
+
+
+@contextmanager
+def _open_pack(path: str, plan: RestorePlan) -> Iterator[_Pack]:
+    offsets = lay_out(plan)
+    try:
+        descriptor = os.open(path, OPEN_FILE) if offsets else os.open(os.devnull, OPEN_FILE)
+    except FileNotFoundError as error:
+        raise CorruptError(f"the contents laid ready for the restore are missing: {show_path(os.fsencode(path))}") from error
+    try:
+        yield _Pack(descriptor, offsets)
+    finally:
+        os.close(descriptor)
+
+
+def _check_room(plan: RestorePlan, side: str, pack: _Pack) -> None:
+    """R4. The sizes of the plan are an upper bound; only where they do not fit are the holes of the contents counted out."""
     room = os.statvfs(side)
     free = room.f_bavail * room.f_frsize
-    if plan.needed_bytes > free:
+    needed = plan.needed_bytes
+    if needed > free:
+        needed -= sum(
+            action.size - count_data(pack.descriptor, pack.offsets[action.content], action.size)
+            for action in plan.actions
+            if isinstance(action, PlaceFile)
+        )
+    if needed > free:
         raise FullError(
-            f"the restore needs {plan.needed_bytes} bytes and {free} are free beside the workspace; nothing was moved. "
-            "Free space and try again"
+            f"the restore needs {needed} bytes and {free} are free beside the workspace; nothing was moved. Free space and try again"
+        )
+    nodes = sum(isinstance(action, MakeDirectory | PlaceFile | PlaceLink | PlacePipe) for action in plan.actions)
+    if room.f_files and nodes > room.f_favail:
+        raise FullError(
+            f"the restore needs {nodes} inodes and {room.f_favail} are free beside the workspace; nothing was moved. "
+            "Remove files there and try again"
         )
 
 
@@ -104,7 +146,7 @@ class _Worker:
     tree: Beneath
     quarantine: Round
     staging: Staging
-    content_directory: str
+    pack: _Pack
     step: str
 
     def open_parent(self, path: bytes) -> int:
@@ -142,7 +184,10 @@ def _do(worker: _Worker, action: Action) -> None:
         case SetAttributes():
             _set_attributes(worker, action)
         case FinishDirectory():
-            set_attributes(worker.tree.directory(action.path), action.mode, action.xattrs, action.mtime_ns, f"{worker.step}.finish")
+            descriptor = worker.tree.directory(action.path)
+            set_attributes(
+                descriptor, action.mode, action.xattrs, action.mtime_ns, f"{worker.step}.finish", owner=action.owner, acl=action.acl
+            )
 
 
 def _displace(worker: _Worker, action: Displace) -> None:
@@ -172,51 +217,38 @@ def _place(worker: _Worker, path: bytes, make: Callable[[bytes, int], None]) -> 
 
 def _make_link(name: bytes, directory: int, action: PlaceLink) -> None:
     os.symlink(action.target, name, dir_fd=directory)
+    if action.owner is not None:
+        os.chown(name, *action.owner, dir_fd=directory, follow_symlinks=False)
     os.utime(name, ns=(action.mtime_ns, action.mtime_ns), dir_fd=directory, follow_symlinks=False)
 
 
 def _make_pipe(name: bytes, directory: int, action: PlacePipe, step: str) -> None:
     os.mkfifo(name, _STAGED_MODE, dir_fd=directory)
     with open_node(name, directory, "p") as descriptor:
-        set_attributes(descriptor, action.mode, None, action.mtime_ns, f"{step}.place")
+        set_attributes(descriptor, action.mode, None, action.mtime_ns, f"{step}.place", owner=action.owner, acl=action.acl)
 
 
 def _place_file(worker: _Worker, action: PlaceFile) -> None:
-    source = _open_content(worker.content_directory, action)
-    try:
-        _place(worker, action.path, lambda name, directory: _make_file(name, directory, source, action, f"{worker.step}.place"))
-    finally:
-        os.close(source)
+    _place(worker, action.path, lambda name, directory: _make_file(name, directory, worker.pack, action, f"{worker.step}.place"))
 
 
-def _open_content(directory: str, action: PlaceFile) -> int:
-    try:
-        return os.open(os.path.join(directory, action.content.hex()), OPEN_FILE)
-    except FileNotFoundError as error:
-        raise CorruptError(f"the content {action.content.hex()} of {show_path(action.path)} is missing") from error
-
-
-def _make_file(name: bytes, directory: int, source: int, action: PlaceFile, step: str) -> None:
+def _make_file(name: bytes, directory: int, pack: _Pack, action: PlaceFile, step: str) -> None:
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _STAGED_MODE, dir_fd=directory)
     try:
-        _copy_verified(source, descriptor, action, step)
-        set_attributes(descriptor, action.mode, action.xattrs, action.mtime_ns, step)
-        durable.sync_file(descriptor, step)
+        _copy_verified(pack, descriptor, action, step)
+        set_new_attributes(descriptor, action.mode, action.xattrs, action.mtime_ns, step, owner=action.owner, acl=action.acl)
     finally:
         os.close(descriptor)
 
 
-def _copy_verified(source: int, target: int, action: PlaceFile, step: str) -> None:
-    """Copy all bytes, leaving holes where whole pieces are zeros, and compare them with their name."""
+def _copy_verified(pack: _Pack, target: int, action: PlaceFile, step: str) -> None:
+    """Copy all bytes, leaving holes where whole blocks are zeros, and compare them with their name."""
     hasher = blake3()
     size = 0
-    for chunk in read_chunks(source):
-        hasher.update(chunk)
-        size += len(chunk)
-        if len(chunk) >= _HOLE_BYTES and chunk == _ZEROS[: len(chunk)]:
-            os.lseek(target, len(chunk), os.SEEK_CUR)
-        else:
-            durable.write_all(target, chunk, step)
+    for piece in read_piecewise(pack.descriptor, pack.offsets[action.content], action.size):
+        hasher.update(piece)
+        write_sparsely(target, size, piece, step)
+        size += len(piece)
     if hasher.digest() != action.content or size != action.size:
         raise CorruptError(f"the content kept for {show_path(action.path)} does not hash to {action.content.hex()}; it was not placed")
     os.ftruncate(target, size)
@@ -236,6 +268,10 @@ def _set_attributes(worker: _Worker, action: SetAttributes) -> None:
     directory, name = worker.tree.parent(action.path)
     with open_node(name, directory, action.kind) as descriptor:
         if action.kind == "l":
-            set_link_time(name, directory, action.mtime_ns, f"{worker.step}.set")
+            if action.owner is not None:
+                os.chown(name, *action.owner, dir_fd=directory, follow_symlinks=False)
+            set_link_time(name, directory, action.mtime_ns or 0, f"{worker.step}.set")
         else:
-            set_attributes(descriptor, action.mode, action.xattrs, action.mtime_ns, f"{worker.step}.set")
+            set_attributes(
+                descriptor, action.mode, action.xattrs, action.mtime_ns, f"{worker.step}.set", owner=action.owner, acl=action.acl
+            )

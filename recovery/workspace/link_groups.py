@@ -50,4 +50,4 @@ def _has_content_of(found: Entry, wanted: Entry | None) -> bool:
 
 
 def _has_attributes_of(found: Entry, wanted: Entry) -> bool:
-    return (found.mode, found.xattrs) == (wanted.mode, wanted.xattrs)
+    return (found.mode, found.xattrs, found.owner, found.acl) == (wanted.mode, wanted.xattrs, wanted.owner, wanted.acl)

@@ -4,6 +4,10 @@ Order, and why: victims first (a name must be free before something is placed th
 further names of hard-linked files, once their first is there; then attributes of what stayed; last the directories, deepest first,
 because a final mode may forbid work below it and work below it changes its time. What is already right is in no action: it keeps
 its inode and its times.
+
+Excluded paths are in no action. A directory that the target lacks and that holds excluded content stays where it is, and only its other
+children move (R3). Where there are excludes, a build's outputs may be among them: the time of a file that is written is then
+the current one, and a file that stays keeps the time it has, so that no excluded output made from other bytes passes for up to date.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,15 +31,27 @@ from recovery.workspace.actions import (
 from recovery.workspace.link_groups import choose_kept_files, group_key
 from recovery.workspace.values import MOUNT, OUTSIDE_LINK, PARTS, Scan, Untracked
 
+_BLOCK_BYTES = 4096
 
-def plan_restore(found: Scan, target: Image, target_untracked: Sequence[Untracked]) -> RestorePlan:
-    """The plan that makes the tree of `found` equal to `target`.
+
+def plan_restore(
+    found: Scan,
+    target: Image,
+    target_untracked: Sequence[Untracked],
+    *,
+    has_excludes: bool = False,
+    owners: bool = False,
+    acls: bool = False,
+) -> RestorePlan:
+    """The plan that makes the tree of `found` equal to `target`. `has_excludes`: the session excludes paths, met in this tree or not;
+    `owners`, `acls`: what it tracks.
 
     Sockets and devices that `target_untracked` does not list are victims too; those it lists and the tree has are left where they are.
     Raises `RestoreIncompleteError` naming a mount point that is in the way, is not in `target_untracked`, or lies in a directory
-    that must move.
+    that must move; or an excluded path below a directory that must become another kind, or at a name that the image needs.
     """
-    work = _Work(found, target, frozenset(target_untracked))
+    work = _Work(found, target, frozenset(target_untracked), has_excludes or bool(found.excluded), owners, acls)
+    _refuse_excluded(work)
     _displace(work)
     _refuse_mounts(work)
     _place(work)
@@ -52,6 +68,10 @@ class _Work:
     found: Scan
     target: Image
     target_untracked: frozenset[Untracked]
+    has_excludes: bool
+    owners: bool
+    acls: bool
+    holders: set[bytes] = field(default_factory=set)
     kept_files: frozenset[bytes] = frozenset()
     outside: frozenset[bytes] = frozenset()
     actions: list[Action] = field(default_factory=list)
@@ -61,12 +81,52 @@ class _Work:
 
     def to_plan(self) -> RestorePlan:
         displaced = sum(isinstance(action, Displace) for action in self.actions)
-        needed = sum(action.size for action in self.actions if isinstance(action, PlaceFile))
+        needed = sum(_room_of(action) for action in self.actions)
         return RestorePlan(tuple(self.actions), self._count_restored(), displaced, needed)
+
+    def owner_of(self, entry: Entry) -> tuple[int, int] | None:
+        """The owner an entry is to get; None when owners are not tracked."""
+        return entry.owner if self.owners else None
+
+    def acl_of(self, entry: Entry) -> bytes | None:
+        """The ACL an entry is to get, empty for none; None when ACLs are not tracked."""
+        return (entry.acl or b"") if self.acls else None
+
+    def attributes_of(self, entry: Entry, keeps_time: bool = False) -> tuple[object, ...]:
+        """All of an entry that is set in place."""
+        return entry.mode, entry.xattrs, 0 if keeps_time else entry.mtime_ns, self.owner_of(entry), self.acl_of(entry)
 
     def _count_restored(self) -> int:
         before = self.found.image
-        return sum(path in self.made or not before[path].has_identity_of(entry) for path, entry in self.target.items())
+        return sum(
+            path in self.made or path not in before or not before[path].has_identity_of(entry) for path, entry in self.target.items()
+        )
+
+
+def _room_of(action: Action) -> int:
+    """What one action may take on the disk: whole blocks of content, and one for the node and its name."""
+    if isinstance(action, PlaceFile):
+        return _BLOCK_BYTES * (1 - -action.size // _BLOCK_BYTES)
+    return _BLOCK_BYTES if isinstance(action, MakeDirectory | PlaceLink | PlacePipe) else 0
+
+
+def _refuse_excluded(work: _Work) -> None:
+    """Notes the directories that hold excluded content; stops by name where such content is in the way."""
+    for path in work.found.excluded:
+        if path in work.target:
+            raise RestoreIncompleteError(
+                f"the excluded {show_path(path)} is where the image has another node; nothing was moved. Move it away and try again"
+            )
+        above = parent_of(path)
+        while above not in work.holders:
+            work.holders.add(above)
+            wanted = work.target.get(above)
+            if wanted is not None and wanted.kind != "d":
+                raise RestoreIncompleteError(
+                    f"{show_path(above)} must become a {_KIND_WORDS[wanted.kind]} and holds the excluded {show_path(path)}; "
+                    "nothing was moved. Move that away and try again"
+                )
+            above = parent_of(above)
 
 
 def _displace(work: _Work) -> None:
@@ -88,6 +148,8 @@ def _must_move(work: _Work, path: bytes, node: Untracked | None) -> bool:
     if node is not None:
         return wanted is not None or node not in work.target_untracked
     entry = work.found.image[path]
+    if path in work.holders:
+        return False
     if wanted is None or wanted.kind != entry.kind:
         return True
     if entry.kind == "f":
@@ -115,7 +177,7 @@ def _directories_needed(target: Image) -> set[bytes]:
 
 def _place(work: _Work) -> None:
     found = work.found.image
-    missing = [path for path in sorted(work.target) if path not in found or path in work.gone]
+    missing = [path for path in sorted(work.target) if (path not in found or path in work.gone) and path not in work.holders]
     work.made.update(missing)
     work.touched.update(parent_of(path) for path in missing)
     by_kind: dict[str, list[bytes]] = {"d": [], "f": [], "l": [], "p": []}
@@ -123,8 +185,12 @@ def _place(work: _Work) -> None:
         by_kind[work.target[path].kind].append(path)
     work.actions += [MakeDirectory(path) for path in by_kind["d"]]
     links = _place_files(work, by_kind["f"])
-    work.actions += [PlaceLink(path, work.target[path].target or b"", work.target[path].mtime_ns) for path in by_kind["l"]]
-    work.actions += [PlacePipe(path, work.target[path].mode, work.target[path].mtime_ns) for path in by_kind["p"]]
+    for path in by_kind["l"]:
+        entry = work.target[path]
+        work.actions.append(PlaceLink(path, entry.target or b"", entry.mtime_ns, work.owner_of(entry)))
+    for path in by_kind["p"]:
+        entry = work.target[path]
+        work.actions.append(PlacePipe(path, entry.mode, entry.mtime_ns, work.owner_of(entry), work.acl_of(entry)))
     work.actions += links
 
 
@@ -139,7 +205,9 @@ def _place_files(work: _Work, paths: Iterable[bytes]) -> list[LinkFile]:
             links.append(LinkFile(path, sources[key]))
             continue
         sources[key] = path
-        work.actions.append(PlaceFile(path, entry.content or b"", entry.size, entry.mode, entry.mtime_ns, entry.xattrs))
+        time = None if work.has_excludes else entry.mtime_ns
+        owner, acl = work.owner_of(entry), work.acl_of(entry)
+        work.actions.append(PlaceFile(path, entry.content or b"", entry.size, entry.mode, time, entry.xattrs, owner, acl))
     return links
 
 
@@ -151,24 +219,26 @@ def _set_in_place(work: _Work) -> None:
         if wanted is None or path in work.gone or entry.kind == "d" or path in work.outside:
             continue
         key = group_key(path, entry)
-        if key in done or _attributes_of(entry) == _attributes_of(wanted):
+        keeps_time = work.has_excludes and entry.kind == "f"
+        if key in done or work.attributes_of(entry, keeps_time) == work.attributes_of(wanted, keeps_time):
             continue
         done.add(key)
-        work.actions.append(SetAttributes(path, wanted.kind, wanted.mode, wanted.mtime_ns, wanted.xattrs))
+        time = None if keeps_time else wanted.mtime_ns
+        owner, acl = work.owner_of(wanted), None if wanted.kind == "l" else work.acl_of(wanted)
+        work.actions.append(SetAttributes(path, wanted.kind, wanted.mode, time, wanted.xattrs, owner, acl))
 
 
 def _finish_directories(work: _Work) -> None:
-    for path in sorted(work.target, reverse=True):
-        wanted = work.target[path]
+    found = work.found.image
+    left = {path for path in work.holders if path in found and path not in work.target}
+    for path in sorted([*work.target, *left], reverse=True):
+        wanted = found[path] if path in left else work.target[path]
         if wanted.kind != "d":
             continue
-        entry = None if path in work.made else work.found.image[path]
-        if entry is None or path in work.touched or _attributes_of(entry) != _attributes_of(wanted):
-            work.actions.append(FinishDirectory(path, wanted.mode, wanted.mtime_ns, wanted.xattrs))
-
-
-def _attributes_of(entry: Entry) -> tuple[int, bytes | None, int]:
-    return entry.mode, entry.xattrs, entry.mtime_ns
+        entry = None if path in work.made else found.get(path)
+        if entry is None or path in work.touched or work.attributes_of(entry) != work.attributes_of(wanted):
+            owner, acl = work.owner_of(wanted), work.acl_of(wanted)
+            work.actions.append(FinishDirectory(path, wanted.mode, wanted.mtime_ns, wanted.xattrs, owner, acl))
 
 
 def describe(plan: RestorePlan) -> list[str]:

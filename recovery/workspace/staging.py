@@ -10,6 +10,7 @@ import os
 from types import TracebackType
 
 from eventlog import durable
+from eventlog.attributes import drop_default_acl
 from eventlog.beneath import OPEN_DIRECTORY
 from eventlog.errors import RestoreIncompleteError
 from eventlog.kernel import kind_of, look_at
@@ -26,7 +27,9 @@ def open_staging(side: str) -> int:
         os.mkdir(path, _PRIVATE)
     except FileExistsError:
         pass  # made by an earlier worker; opened below without following a link
-    return os.open(path, OPEN_DIRECTORY)
+    descriptor = os.open(path, OPEN_DIRECTORY)
+    drop_default_acl(descriptor)  # inherited from the workspace's parent, it would bend the mode of every file staged here
+    return descriptor
 
 
 def clear_staging(side: str, step: str) -> None:

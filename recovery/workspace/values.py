@@ -25,7 +25,12 @@ class Untracked:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """An image, complete, and what it does not cover, in byte order of path."""
+    """An image, complete, and what it does not cover, in byte order of path.
+
+    `excluded` are the topmost paths met that a pattern excludes. A directory with nothing in it but excluded paths belongs to
+    them: it is in no image either, and is not named.
+    """
 
     image: ImageTree
     untracked: tuple[Untracked, ...]
+    excluded: tuple[bytes, ...] = ()

@@ -99,7 +99,7 @@ class _Worker:
     def _apply(self, request: ApplyPlan) -> Effect:
         plan = decode_plan(request.plan)
         applied = apply_plan(
-            plan, root=self._root, side=self._side, quarantine_directory=request.quarantine, content_directory=request.contents
+            plan, root=self._root, side=self._side, quarantine_directory=request.quarantine, pack=request.contents
         )
         return Exit("exited", code=0), "", {"restored": applied.restored, "displaced": applied.displaced, "round": applied.round}
 

@@ -100,7 +100,7 @@ def test_case_10_a_restore_that_cannot_be_done_is_named_and_stays_open(sandbox: 
     try:
         for _ in range(2):
             refused = sandbox.drive(expect=1)
-            assert "the restore stopped at stuck (Displace): Operation not permitted" in refused.sentence()
+            assert "so that the restore cannot change it: stuck; nothing was moved" in refused.sentence()
         assert (binding(sandbox), sandbox.settled()) == (["restore_and_interrupt"], [])
     finally:
         subprocess.run(["chattr", "-i", stuck], check=False)

@@ -4,7 +4,6 @@ import random
 import resource
 import struct
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import zstandard
 from blake3 import blake3
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from eventlog import bundle_format, events
 from eventlog.bundle_import import import_bundle, import_into_new

@@ -9,12 +9,12 @@ import sys
 import tempfile
 import tracemalloc
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from eventlog import steps
 from eventlog.checkout import HOLE_BYTES, UNFINISHED_PREFIX, CheckedOut, check_out, cut_runs

@@ -1,10 +1,10 @@
 """The image: its digests, its fold and diff, its validity. The reference below is written from eventlog/README alone."""
 
 import struct
-from dataclasses import replace
 
 import pytest
 from blake3 import blake3
+from msgspec.structs import replace
 
 from eventlog.errors import CorruptError
 from eventlog.image import (

@@ -5,13 +5,13 @@ import os
 import random
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import blake3
 import pytest
 import zstandard
+from msgspec.structs import replace
 
 from eventlog import codec, events
 from eventlog.creation import create_log

@@ -64,6 +64,9 @@ class History:
         self.decide(label, obligation=True, call=call)
         self.finish_restore()
 
+    def undo(self, call: int) -> None:
+        self.add(events.CallUndone(0, call, "a person had an image restored", self.decision))
+
     def observe(self, changes: tuple[Change, ...] = ()) -> None:
         self.add(events.WorkspaceObserved(0, EMPTY, []), changes)
 

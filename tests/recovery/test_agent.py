@@ -2,6 +2,7 @@
 
 import pytest
 
+from eventlog.errors import CorruptError
 from recovery.agent import AskPerson, Next, RunNext, ScriptDone, choose_next
 from recovery.script import OnInterrupted
 from tests.recovery.histories import History
@@ -50,3 +51,22 @@ def test_calls_outside_the_script_do_not_count() -> None:
     history.attempt(script_index=None)
     history.settle()
     assert choose_next(history.state(), "stop") == RunNext(1)
+
+
+@pytest.mark.parametrize(("choice", "expected"), [("stop", AskPerson(3, 2)), ("reissue", RunNext(1)), ("continue", ScriptDone())])
+def test_calls_that_a_person_took_back_are_asked_about_from_the_first_of_them(choice: OnInterrupted, expected: Next) -> None:
+    history = at("finished", "finished", "finished")
+    history.restore("restore_by_person", call=None)
+    history.undo(2)
+    history.undo(3)
+    assert choose_next(history.state(), choice) == expected
+
+
+@pytest.mark.parametrize("calls", [(2, 2), (9,)])
+def test_rule_C3_a_finished_call_is_undone_once_and_no_other_is(calls: tuple[int, ...]) -> None:
+    history = at("finished", "finished")
+    history.restore("restore_by_person", call=None)
+    for call in calls:
+        history.undo(call)
+    with pytest.raises(CorruptError, match="is not a finished call that still stands"):
+        history.state()

@@ -14,6 +14,7 @@ import pytest
 from recovery.workspace.actions import RestorePlan
 from recovery.workspace.apply import Applied, apply_plan
 from recovery.workspace.content import read_verified
+from recovery.workspace.pack import write_pack
 from recovery.workspace.restore_plan import plan_restore
 from recovery.workspace.scan import Scan, scan
 from recovery.workspace.side import RESERVED_NAME
@@ -55,9 +56,13 @@ class Space:
         return plan_restore(self.scan(), target.image, target.untracked)
 
     def apply(self, plan: RestorePlan) -> Applied:
-        return apply_plan(
-            plan, root=self.root, side=self.side, quarantine_directory=QUARANTINE, content_directory=self.content, step="restore"
-        )
+        return apply_plan(plan, root=self.root, side=self.side, quarantine_directory=QUARANTINE, pack=self.lay_pack(plan), step="restore")
+
+    def lay_pack(self, plan: RestorePlan) -> str:
+        """The pack of `plan`, of the contents that were kept."""
+        path = os.path.join(self.base, "pack")
+        write_pack(path, plan, lambda content: [Path(self.content, content.hex()).read_bytes()], "contents")
+        return path
 
     def restore(self, target: Scan) -> Applied:
         return self.apply(self.plan(target))

@@ -1,9 +1,11 @@
 """A plan carried out on a real tree."""
 
+import contextlib
 import errno
 import os
 import socket
 import stat
+import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -12,9 +14,14 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
+from eventlog import steps
+from eventlog.attributes import read_acl
 from eventlog.errors import CorruptError, FullError, RestoreIncompleteError
 from eventlog.image import root_hash
+from recovery.workspace.actions import Displace, FinishDirectory, PlaceFile, PlaceLink, PlacePipe, RestorePlan, SetAttributes
+from recovery.workspace.apply import apply_plan
 from recovery.workspace.quarantine import list_quarantine
+from recovery.workspace.restore_plan import plan_restore
 from recovery.workspace.scan import Scan
 from tests.recovery.workspace.support import QUARANTINE, Space, make_tree, run_as_ordinary_user, run_with_own_mounts, tree_digest, umask
 
@@ -220,9 +227,11 @@ def test_room_that_runs_out_in_the_middle_loses_nothing_and_can_be_repeated(spac
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr("recovery.workspace.apply.durable.write_all", fail)
+        plan = space.plan(target)
+        pack = space.lay_pack(plan)
+        patched.setattr("eventlog.durable.write_all", fail)
         with pytest.raises(FullError, match="f .* No space left"):
-            space.restore(target)
+            apply_plan(plan, root=space.root, side=space.side, quarantine_directory=QUARANTINE, pack=pack)
     assert space.round_image(1).image[b"f"].content == blake3(b"new").digest()
     space.restore(target)
     assert space.scan() == target
@@ -235,13 +244,15 @@ def test_content_that_is_not_what_its_name_says_is_never_placed(space: Space, ke
     target = space.snapshot()
     content = target.image[b"f"].content
     assert content is not None
-    if kept is None:
-        os.unlink(os.path.join(space.content, content.hex()))
-    else:
-        space.keep(content, kept)
     os.unlink(space.at("f"))
-    with pytest.raises(CorruptError, match=content.hex()):
-        space.restore(target)
+    plan = space.plan(target)
+    pack = Path(space.lay_pack(plan))
+    if kept is None:
+        pack.unlink()
+    else:
+        pack.write_bytes(kept)
+    with pytest.raises(CorruptError, match="missing" if kept is None else content.hex()):
+        apply_plan(plan, root=space.root, side=space.side, quarantine_directory=QUARANTINE, pack=str(pack))
     assert not os.path.lexists(space.at("f"))
 
 
@@ -338,7 +349,7 @@ def test_case_10_what_cannot_be_moved_is_named(space: Space) -> None:
     if subprocess.run(["chattr", "+i", full], capture_output=True).returncode != 0:
         pytest.skip("no immutable flag here")
     try:
-        with pytest.raises(RestoreIncompleteError, match="fixed .* Operation not permitted"):
+        with pytest.raises(RestoreIncompleteError, match="cannot change it: fixed; nothing was moved"):
             space.restore(target)
     finally:
         subprocess.run(["chattr", "-i", full], check=True)
@@ -439,3 +450,203 @@ def test_a_tree_of_thousands_of_levels_is_displaced_and_made_again(space: Space)
     space.restore(target)
     assert space.scan() == target
     subprocess.run(["rm", "-rf", space.base], check=True)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_case_08_make_takes_no_excluded_stale_output_for_up_to_date(space: Space, compiled: bool) -> None:
+    """The documented rule: current times for rewritten files where outputs are excluded."""
+    space.write("Makefile", b"out: in\n\tcp in out\n")
+    source, output = space.write("in", b"one"), space.write("out", b"one")
+    os.utime(source, ns=(1, 10**18))
+    os.utime(output, ns=(1, 10**18 + 10**9))
+
+    def look() -> Scan:
+        found = space.snapshot()
+        return Scan({path: entry for path, entry in found.image.items() if path != b"out"}, found.untracked, (b"out",))
+
+    target = look()
+    Path(source).write_bytes(b"two")
+    if compiled:
+        Path(output).write_bytes(b"two")
+        os.utime(output, ns=(1, os.stat(source).st_mtime_ns))
+    inode = os.stat(output).st_ino
+    space.apply(plan_restore(look(), target.image, target.untracked))
+    assert os.stat(output).st_ino == inode and Path(output).read_bytes() == (b"two" if compiled else b"one")
+    subprocess.run(["make", "out"], cwd=space.root, capture_output=True, check=True)
+    assert Path(output).read_bytes() == Path(source).read_bytes() == b"one"
+    assert plan_restore(look(), target.image, target.untracked).actions in ((), (FinishDirectory(b"", *_root_of(target)),))
+
+
+def _root_of(target: Scan) -> tuple[int, int, bytes | None]:
+    entry = target.image[b""]
+    return entry.mode, entry.mtime_ns, entry.xattrs
+
+
+def test_case_11_excluded_content_of_a_victim_stays_with_its_inodes(space: Space) -> None:
+    target = space.snapshot()
+    kept = space.write("d/node_modules/m", b"excluded")
+    space.write("d/a", b"victim")
+    os.chmod(space.at("d"), 0o555)
+    looked = os.stat(kept)
+    found = space.scan()
+    image = {path: entry for path, entry in found.image.items() if b"node_modules" not in path}
+    space.apply(plan_restore(Scan(image, (), (b"d/node_modules",)), target.image, ()))
+    again = os.stat(kept)
+    assert (again.st_ino, again.st_mtime_ns, again.st_ctime_ns) == (looked.st_ino, looked.st_mtime_ns, looked.st_ctime_ns)
+    assert os.listdir(space.at("d")) == ["node_modules"]
+    assert stat.S_IMODE(os.stat(space.at("d")).st_mode) == 0o555
+    assert list_quarantine(space.side, QUARANTINE) == (b"1/d/a",)
+
+
+@pytest.mark.parametrize("flag", ["i", "a"])
+def test_case_10_a_fixed_node_is_named_before_anything_moves(space: Space, flag: str) -> None:
+    space.write("x", b"old")
+    target = space.snapshot()
+    space.write("x", b"new")
+    space.write("y")
+    full = space.write("d/fixed")
+    if subprocess.run(["chattr", f"+{flag}", os.path.dirname(full)], capture_output=True).returncode != 0:
+        pytest.skip("no such flag here")
+    try:
+        found = space.scan()
+        with pytest.raises(RestoreIncompleteError, match="cannot change it: d; nothing was moved"):
+            space.restore(target)
+        assert space.scan() == found
+    finally:
+        subprocess.run(["chattr", f"-{flag}", os.path.dirname(full)], check=True)
+
+
+def test_owners_are_given_and_set_id_bits_survive(space: Space) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("giving files away needs root")
+    content = blake3(b"x").digest()
+    space.keep(content, b"x")
+    os.mkdir(space.at("d"))
+    kept = space.write("kept", b"y")
+    plan = RestorePlan(
+        (
+            PlaceFile(b"new", content, 1, 0o6755, 1, None, (12, 34)),
+            PlaceLink(b"link", b"new", 1, (13, 35)),
+            PlacePipe(b"pipe", 0o640, 1, (14, 36)),
+            SetAttributes(b"kept", "f", 0o4711, 1, None, (15, 37)),
+            FinishDirectory(b"d", 0o2770, 1, None, (16, 38)),
+        ),
+        5, 0, 0,
+    )  # fmt: skip
+    space.apply(plan)
+    found = {name: os.lstat(space.at(name)) for name in ("new", "link", "pipe", "kept", "d")}
+    owners = {name: (one.st_uid, one.st_gid) for name, one in found.items()}
+    assert owners == {"new": (12, 34), "link": (13, 35), "pipe": (14, 36), "kept": (15, 37), "d": (16, 38)}
+    assert [stat.S_IMODE(found[name].st_mode) for name in ("new", "kept", "d")] == [0o6755, 0o4711, 0o2770]
+    assert os.path.exists(kept)
+
+
+def test_an_owner_that_this_user_may_not_give_is_refused_in_one_sentence_before_anything_moves(open_space: Space) -> None:
+    space = open_space
+
+    def work() -> None:
+        space.write("victim")
+        found = space.scan()
+        plan = RestorePlan((Displace(b"victim", "f"), PlacePipe(b"p", 0o600, 1, (0, 0))), 1, 1, 0)
+        with pytest.raises(RestoreIncompleteError, match="p belongs to user 0, group 0 .* nothing was moved. Run the restore as root"):
+            space.apply(plan)
+        assert space.scan() == found and os.listdir(space.side + "/staging") == []
+
+    run_as_ordinary_user(space.base, work)
+
+
+def _encode_acl(named: int, mask: int) -> bytes:
+    """An ACL as the kernel takes it: owner rw, user 1 `named`, group r, `mask`, others nothing."""
+    rows = ((0x01, 6, 0xFFFFFFFF), (0x02, named, 1), (0x04, 4, 0xFFFFFFFF), (0x10, mask, 0xFFFFFFFF), (0x20, 0, 0xFFFFFFFF))
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *row) for row in rows)
+
+
+def _set_acl(path: str, kind: str, acl: bytes) -> None:
+    try:
+        os.setxattr(path, f"system.posix_acl_{kind}", acl)
+    except OSError as error:
+        pytest.skip(f"no ACLs to be set here: {error.strerror}")
+
+
+def test_case_14_a_default_acl_above_staging_bends_no_mode(space: Space) -> None:
+    space.write("f", b"old", 0o666)
+    target = space.snapshot()
+    os.unlink(space.at("f"))
+    _set_acl(space.side, "default", _encode_acl(7, 4))
+    space.restore(target)
+    assert space.scan() == target
+    assert read_acl(space.at("f")) is None
+
+
+def test_case_14_acls_are_set_and_taken_away_and_the_mode_is_exact(space: Space) -> None:
+    content = blake3(b"x").digest()
+    space.keep(content, b"x")
+    model = space.write("model", b"x", 0o640)
+    _set_acl(model, "access", _encode_acl(6, 6))
+    acl = read_acl(model)
+    assert acl is not None
+    mode = stat.S_IMODE(os.stat(model).st_mode)
+    space.write("set", b"y")
+    _set_acl(space.write("taken", b"y"), "access", _encode_acl(7, 7))
+    plan = RestorePlan(
+        (
+            PlaceFile(b"new", content, 1, mode, 1, None, None, acl),
+            SetAttributes(b"set", "f", mode, 1, None, None, acl),
+            SetAttributes(b"taken", "f", 0o604, 1, None, None, b""),
+        ),
+        3, 0, 0,
+    )  # fmt: skip
+    space.apply(plan)
+    assert read_acl(space.at("new")) == read_acl(space.at("set")) == acl
+    assert [stat.S_IMODE(os.stat(space.at(name)).st_mode) for name in ("new", "set", "taken")] == [mode, mode, 0o604]
+    assert read_acl(space.at("taken")) is None
+
+
+def test_case_09_a_directory_swapped_for_a_link_at_any_step_leads_nowhere(tmp_path: Path) -> None:
+    """A process that swaps while the restore works, at each of its steps in turn: what the link leads to is never touched."""
+    instant, swapped = -1, True
+    while swapped:
+        instant += 1
+        base = tmp_path / str(instant)
+        base.mkdir()
+        space = Space(str(base))
+        space.write("d/e/f", b"old")
+        space.write("d/e/mode", b"same", 0o600)
+        target = space.snapshot()
+        space.write("d/e/f", b"new")
+        space.write("d/e/extra", b"new")
+        os.chmod(space.at("d/e/mode"), 0o644)
+        outside = base / "outside"
+        (outside / "e").mkdir(parents=True)
+        for name in ("f", "mode", "extra"):
+            (outside / "e" / name).write_bytes(b"canary")
+        before = tree_digest(str(outside), "--mtime")
+        plan = space.plan(target)
+        pack = space.lay_pack(plan)
+        swapper = Swapper(max(instant, 1), space.at("d"), str(base / "moved"), str(outside))
+        if instant == 0:
+            swapper.pass_step("between plan and apply")
+        steps.install(swapper)
+        try:
+            with contextlib.suppress(RestoreIncompleteError):
+                apply_plan(plan, root=space.root, side=space.side, quarantine_directory=QUARANTINE, pack=pack)
+        finally:
+            steps.install(None)
+        swapped = swapper.left <= 0
+        assert tree_digest(str(outside), "--mtime") == before
+    assert instant > 15, "too few instants: the swaps do not reach the work"
+
+
+class Swapper:
+    """At the pass that brings `left` to zero: moves the directory away and puts a link to the outside in its place."""
+
+    def __init__(self, left: int, directory: str, away: str, outside: str) -> None:
+        self.left = left
+        self._names = (directory, away, outside)
+
+    def pass_step(self, step: str) -> None:
+        self.left -= 1
+        if self.left == 0:
+            directory, away, outside = self._names
+            os.rename(directory, away)
+            os.symlink(outside, directory)

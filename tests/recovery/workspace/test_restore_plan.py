@@ -1,8 +1,9 @@
 """The plan of a restore, as a pure function of what is there and what should be."""
 
-from dataclasses import replace
+
 
 import pytest
+from msgspec.structs import replace
 
 from eventlog.errors import RestoreIncompleteError
 from eventlog.image import Entry
@@ -43,7 +44,7 @@ def test_equal_trees_need_nothing() -> None:
 def test_a_changed_file_is_displaced_and_placed_and_its_directory_finished() -> None:
     made = plan({b"a": TWO, b"b": ONE}, {b"a": ONE, b"b": ONE})
     assert made.actions == (Displace(b"a", "f"), PlaceFile(b"a", b"1" * 32, 10, 0o644, 2, None), FINISH_ROOT)
-    assert (made.restored, made.displaced, made.needed_bytes) == (1, 1, 10)
+    assert (made.restored, made.displaced, made.needed_bytes) == (1, 1, 2 * 4096)
 
 
 def test_an_extra_directory_is_displaced_as_one_move() -> None:
@@ -142,3 +143,48 @@ def test_case_04_a_described_plan_has_one_line_per_action_and_no_control_byte() 
         "set mode 0755, attributes and time of directory .",
     ]
     assert isinstance(made.actions[2], PlaceLink)
+
+
+def test_case_11_a_directory_with_excluded_content_stays_and_its_other_children_move() -> None:
+    found = Scan({b"": ROOT, b"d": ROOT, b"d/a": ONE, b"d/sub": ROOT, b"d/sub/b": ONE}, (), (b"d/node_modules",))
+    made = plan_restore(found, {b"": ROOT}, ())
+    assert made.actions == (Displace(b"d/a", "f"), Displace(b"d/sub", "d"), FinishDirectory(b"d", 0o755, 1, None))
+
+
+def test_case_15_a_directory_that_holds_only_excluded_content_is_filled_and_not_made_again() -> None:
+    found = Scan({b"": ROOT}, (), (b"d/e/node_modules",))
+    made = plan_restore(found, {b"": ROOT, b"d": ROOT, b"d/e": ROOT, b"d/e/f": ONE}, ())
+    assert [(type(action), action.path) for action in made.actions] == [
+        (PlaceFile, b"d/e/f"),
+        (FinishDirectory, b"d/e"),
+        (FinishDirectory, b"d"),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["f", "l", "p"])
+def test_rule_R3_excluded_content_in_a_directory_that_must_become_another_kind_is_refused_by_name(kind: str) -> None:
+    wanted = {"f": ONE, "l": Entry("l", 0o777, target=b"x"), "p": Entry("p", 0o600)}[kind]
+    found = Scan({b"": ROOT, b"d": ROOT, b"d/a": ONE}, (), (b"d/node_modules",))
+    with pytest.raises(RestoreIncompleteError, match="d must become .* holds the excluded d/node_modules; nothing was moved"):
+        plan_restore(found, {b"": ROOT, b"d": wanted}, ())
+
+
+def test_rule_R3_an_excluded_directory_at_the_name_of_a_file_of_the_image_is_refused_by_name() -> None:
+    with pytest.raises(RestoreIncompleteError, match="the excluded build is where the image has another node"):
+        plan_restore(Scan({b"": ROOT}, (), (b"build",)), {b"": ROOT, b"build": ONE}, ())
+
+
+def test_case_08_with_excludes_a_written_file_gets_the_current_time_and_a_file_that_stays_keeps_its_own() -> None:
+    found = Scan({b"": ROOT, b"a": TWO, b"b": replace(ONE, mtime_ns=9), b"c": replace(ONE, mode=0o600, mtime_ns=9)}, ())
+    made = plan_restore(found, {b"": ROOT, b"a": ONE, b"b": ONE, b"c": ONE}, (), has_excludes=True)
+    assert made.actions == (
+        Displace(b"a", "f"),
+        PlaceFile(b"a", b"1" * 32, 10, 0o644, None, None),
+        SetAttributes(b"c", "f", 0o644, None, None),
+        FINISH_ROOT,
+    )
+
+
+@pytest.mark.parametrize("kind", ["flags", "attribute", "acl"])
+def test_an_untracked_aspect_of_a_tracked_path_makes_no_victim(kind: str) -> None:
+    assert plan({b"a": ONE}, {b"a": ONE}, (Untracked(b"a", kind),)).actions == ()

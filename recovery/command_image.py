@@ -1,0 +1,116 @@
+"""`recovery image`: take an image of a workspace and record it, in a log of its own making or as an outside change of a session."""
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from eventlog import events
+from eventlog.errors import MisuseError
+from eventlog.image import Image
+from eventlog.records import Record
+from eventlog.show import encode_bytes, show_text
+from recovery.capture import capture_outside, commit_look
+from recovery.command_log import find_place
+from recovery.context import Context
+from recovery.driver.entry import Act, Order, Ports, drive
+from recovery.opening import check_places, is_finished, log_path, open_session, read_log
+from recovery.perform import recover
+from recovery.script import Session
+from recovery.settings import Settings
+from recovery.space.holders import Holders
+from recovery.state import SessionState
+
+
+@dataclass(frozen=True, slots=True)
+class ImageOrder:
+    """What was asked for: `log` a state directory or the log in it."""
+
+    log: str
+    workspace: str
+    is_new: bool = False
+    accept_outside: str = ""
+    as_json: bool = False
+
+
+def take_image(order: ImageOrder, settings: Settings, ports: Ports) -> int:
+    """Record the image and print it; the exit code. Raises MisuseError before anything is written."""
+    if order.is_new:
+        return _begin(order, settings, ports)
+    place = find_place(order.log, order.workspace, "recovery image", "`recovery image LOG --workspace DIR --new` begins one")
+    command = f"recovery image {show_text(place.state)} --workspace {show_text(place.workspace)}"
+    begun = ports.clock.monotonic()
+
+    def work(context: Context) -> int:
+        before = context.journal.state.image
+        recover(context)
+        commit_look(lambda: _record(context))
+        _print(order, context.journal.state, _changed(before, context.journal.state.image), ports.clock.monotonic() - begun)
+        return 0
+
+    return drive(Order(place.state, None, None, order.accept_outside, Act(work, command)), settings, ports)
+
+
+def _record(context: Context) -> None:
+    """What changed since recovery looked."""
+    found = capture_outside(context)
+    if found.differs:
+        observed = events.WorkspaceObserved(context.clock.now_ms(), found.root, found.untracked)
+        context.journal.append([Record(observed, found.changes)], found.blobs, "observed")
+
+
+def _begin(order: ImageOrder, settings: Settings, ports: Ports) -> int:
+    if order.accept_outside:
+        raise MisuseError("--accept-outside has no meaning with --new: nothing is recorded yet; leave one of them out")
+    state, workspace = os.path.realpath(order.log), os.path.realpath(order.workspace)
+    if os.path.exists(log_path(state)) or os.path.isfile(state):
+        raise MisuseError(f"{show_text(order.log)}: there is something already; leave --new out to record there, or name a new directory")
+    if not os.path.isdir(workspace):
+        raise MisuseError(f"the workspace {show_text(order.workspace)} is not a directory; name the one whose image is wanted")
+    check_places(state, workspace)
+    begun = ports.clock.monotonic()
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", os.path.basename(workspace))[:64].lstrip(".-_") or "images"
+    session = Session(settings.name or name, workspace, state, "stop", ())
+    holders = Holders(settings.holders, ports.clock)
+    is_held_anew = holders.claim(workspace, session.name, state, is_finished)
+    try:
+        open_session(session, settings.epoch, settings.allow_network, ports.clock, ports.ids)
+    except BaseException:
+        if is_held_anew and not os.path.exists(log_path(state)):
+            holders.release(workspace, session.name, state)
+        raise
+    holders.note_begun(workspace, session.name, state)
+    found = read_log(state)
+    _print(order, found, len(found.image), ports.clock.monotonic() - begun)
+    return 0
+
+
+def _changed(before: Image, after: Image) -> int:
+    """How many paths have another identity, are new, or are gone."""
+    gone = sum(path not in after for path in before)
+    return gone + sum(path not in before or not before[path].has_identity_of(entry) for path, entry in after.items())
+
+
+def _print(order: ImageOrder, state: SessionState, changed: int, seconds: float) -> None:
+    files = {entry.link or path: entry.size for path, entry in state.image.items() if entry.kind == "f"}
+    answer: dict[str, Any] = {
+        "session": state.opened.name,
+        "seq": state.head_seq,
+        "image_seq": state.image_seq,
+        "root": state.root,
+        "paths": len(state.image),
+        "bytes": sum(files.values()),
+        "changed": changed,
+        "untracked": [{"path": encode_bytes(one.path), "kind": one.kind} for one in state.untracked],
+        "seconds": round(seconds, 6),
+    }
+    if order.as_json:
+        print(json.dumps(answer))
+        return
+    print(
+        f"seq {answer['seq']} root {state.root}: {answer['paths']} paths, {answer['bytes']} bytes, {changed} changed, "
+        f"{len(state.untracked)} untracked, {seconds:.3f} s"
+    )
+    for one in state.untracked:
+        print(f"untracked {one.kind}: {show_text(os.fsdecode(one.path))}")

@@ -1,0 +1,110 @@
+"""A person's restore: the workspace, and the head of the log with it, made equal to the image at an earlier event.
+
+The decision (`restore_by_person`) is an obligation like any other: it stands before the first path moves, binds every successor, and
+one commit closes it. That commit carries the changes from the head image to the target on `restore_finished`, so that every
+reader's fold goes on from the target; then each finished call after the target ends in one `call_undone`, and an open one interrupted (C3).
+"""
+
+import os
+from dataclasses import dataclass
+
+import msgspec
+
+from eventlog import events
+from eventlog.errors import FullError, MisuseError, NeedsPersonError
+from eventlog.history import check_contents
+from eventlog.image import Image, diff, root_hash
+from eventlog.reader import Reader
+from eventlog.records import Record
+from eventlog.values import Seq, StreamId
+from recovery.calls import interrupt_call
+from recovery.capture import list_untracked
+from recovery.context import Context
+from recovery.labels import Label
+from recovery.state import CallState, Obligation, SessionState
+from recovery.workspace.actions import RestorePlan
+from recovery.workspace.restore_plan import plan_restore
+from recovery.workspace.values import Scan
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """What a restore to `seq` would come to: the target image, the plan, the finished calls it undoes, and whether the head moves."""
+
+    seq: int
+    target: Image
+    root: str
+    plan: RestorePlan
+    undone: tuple[CallState, ...]
+    changes_head: bool
+
+    @property
+    def is_idle(self) -> bool:
+        """True when workspace and log are there already."""
+        return not (self.plan.actions or self.undone or self.changes_head)
+
+
+def check_seq(history: list[tuple[int, int | None]], head: int, seq: int) -> None:
+    """Raise MisuseError unless `seq` is an event of the session under which no restore was open. Pure; `history` has the (first, last)
+    event of each restore, last None while it is open."""
+    if not 1 <= seq <= head:
+        raise MisuseError(f"--at {seq}: the session has the events 1 to {head}; `eventlog show LOG` lists them")
+    for first, last in history:
+        if first <= seq and (last is None or seq < last):
+            raise MisuseError(f"--at {seq}: a restore was under way there, decided at seq {first}; name {first - 1}, the event before it")
+
+
+def aim_at(reader: Reader, state: SessionState, found: Scan, seq: int) -> Aim:
+    """The restore to `seq` against a scan. Changes nothing. Raises RestoreIncompleteError, CompactedError, CorruptError."""
+    target = reader.image(StreamId(state.opened.name), Seq(seq))
+    check_contents(reader, target)
+    plan = plan_restore(found, target, state.untracked_at(seq))
+    changes_head = any(change.op != "times" for change in diff(state.image, target))
+    return Aim(seq, target, root_hash(target).hex(), plan, undone_calls(state, seq), changes_head)
+
+
+def undone_calls(state: SessionState, seq: int) -> tuple[CallState, ...]:
+    """The finished calls whose effect the image at `seq` lacks, those undone before left out (C3). Pure."""
+    return tuple(call for call in state.calls if call.ended == "finished" and call.settled_seq > seq and call.undone_by is None)
+
+
+def check_room(plan: RestorePlan, root: str) -> None:
+    """Raise FullError while nothing is decided yet: an obligation without room could not be met (R4)."""
+    room = os.statvfs(root)
+    free = room.f_bavail * room.f_frsize
+    if plan.needed_bytes > free:
+        raise FullError(f"the restore needs {plan.needed_bytes} bytes and {free} are free beside the workspace; free space")
+
+
+def decide_restore(context: Context, aim: Aim, facts: dict[str, object]) -> None:
+    """Commit the decision; from here on it binds every successor (R1)."""
+    state = context.journal.state
+    call = state.open_call
+    if state.obligation is not None:
+        raise NeedsPersonError(f"the restore decided at seq {state.obligation.seq} is open; `recovery drive STATE_DIR` completes it")
+    number, attempt = (call.number, call.last.number) if call else (None, None)
+    decided = events.RecoveryDecided(
+        context.clock.now_ms(), Label.RESTORE_BY_PERSON.value, number, attempt, True, aim.seq, aim.root, "transactional", facts
+    )
+    context.journal.append([Record(decided)], (), "decision")
+
+
+def undo_calls(context: Context, obligation: Obligation, closing: list[Record]) -> list[Record]:
+    """The records that close a person's restore: `closing` with the head moved to the target, and the end of every call after it."""
+    state = context.journal.state
+    target = context.journal.reader.image(context.journal.stream, Seq(obligation.target_seq))
+    now = context.clock.now_ms()
+    reason = f"a person had the image at seq {obligation.target_seq} restored"
+    ends = [
+        Record(events.CallUndone(now, call.number, reason, obligation.seq)) for call in undone_calls(state, obligation.target_seq)
+    ]
+    if obligation.call is not None:
+        record = interrupt_call(context, Label.RESTORE_BY_PERSON, reason)
+        assert isinstance(record.event, events.CallSettled)
+        listed = state.untracked_at(obligation.target_seq)
+        ends.append(Record(msgspec.structs.replace(record.event, root=obligation.target_root, untracked=list_untracked(listed))))
+    records: list[Record] = []
+    for one in closing:
+        is_end = isinstance(one.event, events.RestoreFinished)
+        records += [Record(one.event, diff(state.image, target)), *ends] if is_end else [one]
+    return records
