@@ -3,6 +3,7 @@
 #   make test     likewise; the whole test suite on all cores
 #   make soak     likewise; the long image tests: all pairs of trees, 2 GiB, 100,000 files
 #   make syscalls likewise; kills in system calls, where there is strace
+#   make bench-image workspace images beside a bare walk, git, restic and borg; make bench-peers (as root) installs the last two
 #   make bench-log the event log beside a bare insert and its peers, in an environment of its own (.venv-bench)
 # Nothing outside .venv and .venv-bench is touched. Another interpreter: make test PYTHON=/path/to/python3
 
@@ -16,7 +17,7 @@ READY := $(VENV)/ready
 BENCH_VENV := .venv-bench
 BENCH_READY := $(BENCH_VENV)/ready
 
-.PHONY: chaos test soak syscalls bench-log clean
+.PHONY: chaos test soak syscalls bench-log bench-image bench-peers clean
 
 chaos: $(READY)
 	@$(VENV)/bin/chaos --mode ci
@@ -50,6 +51,14 @@ $(READY): pyproject.toml
 # The peers that are measured beside the log never come into the environment of the tests. `make bench-log OPTIONS='--json found.json'`.
 bench-log: $(BENCH_READY)
 	@$(BENCH_VENV)/bin/python -m benchmarks.log $(OPTIONS)
+
+# Workspace images. `make bench-image OPTIONS='--where DIR --docs docs'`.
+bench-image: $(BENCH_READY)
+	@$(BENCH_VENV)/bin/python -m benchmarks.image $(OPTIONS)
+
+bench-peers:
+	@for peer in restic borgbackup; do apt-get install --yes --quiet $$peer || \
+		echo "make: $$peer could not be installed; the benchmark names it as unavailable"; done
 
 ifneq ($(shell cat $(BENCH_READY) 2>/dev/null),$(CURDIR))
 .PHONY: $(BENCH_READY)
