@@ -15,8 +15,8 @@ from recovery.workspace.side import RESERVED_NAME
 from tests.recovery.workspace.support import Space
 
 PATTERNS = [
-    "a", "*.o", "!b.o", "/a", "a/b", "b/", "!a/", "?", "*/b", "/c/*", "!c/a", "*", "a*/", "c/**", "**/a", "a/**/b", "!c/b/", "[ab]", "!*/", "ab/**",
-    "\\!x", "a\\*", "!ab/b.o", "c/**/", "caf?",
+    "a", "*.o", "!b.o", "/a", "a/b", "b/", "!a/", "?", "*/b", "/c/*", "!c/a", "*", "a*/", "c/**", "**/a", "a/**/b", "!c/b/", "[ab]", "!*/",
+    "ab/**", "\\!x", "a\\*", "!ab/b.o", "c/**/", "caf*",
 ]  # fmt: skip
 NAMES = ("a", "b", "c", "b.o", "a.o", "ab", "!x", "café")
 
@@ -70,7 +70,8 @@ def test_a_scan_that_remembers_finds_the_excluded_again_and_loads_them(space: Sp
     scanner.save()
     again = Scanner(space.root, profile, cache_path=cache, boot_id="boot")
     assert again.scan() == first
-    assert sorted(Scanner(space.root, cache_path=cache, boot_id="boot").scan().image) == sorted(scan(space.root, side_directory_name=RESERVED_NAME).image)
+    other = Scanner(space.root, cache_path=cache, boot_id="boot")
+    assert other.scan().image == scan(space.root, side_directory_name=RESERVED_NAME).image
     os.rename(space.at("e/f"), space.at("e/g.o"))
     assert scanner.scan().excluded == (b"d/node_modules", b"e/f.o", b"e/g.o")
 
