@@ -137,7 +137,7 @@ def _drive_forked(scenario: Scenario, place: Place, environment: Mapping[str, st
 
 def to_session(scenario: Scenario, place: Place) -> Session:
     """The scenario's session in a trial's directories."""
-    return Session(scenario.name, str(place.work), str(place.state), scenario.on_interrupted, scenario.calls)
+    return Session(scenario.name, str(place.work), str(place.state), scenario.on_interrupted, scenario.calls, scenario.profile)
 
 
 def session_toml(scenario: Scenario, place: Place) -> str:
@@ -146,6 +146,8 @@ def session_toml(scenario: Scenario, place: Place) -> str:
         f"{name} = {_toml(value)}" for name, value in (("name", scenario.name), ("workspace", str(place.work)), ("state", str(place.state)))
     ]
     lines.append(f"on_interrupted = {_toml(scenario.on_interrupted)}")
+    if scenario.profile.excludes:
+        lines.append(f"exclude = {_toml(list(scenario.profile.excludes))}")
     for call in scenario.calls:
         lines.append("[[call]]")
         lines += [f"{name} = {_toml(value)}" for name, value in call_to_json(call).items() if value is not None]

@@ -6,7 +6,7 @@ reads the file again. Every malformed thing is a MisuseError of one sentence: fi
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -27,6 +27,7 @@ from recovery.script import (
     parse_calls,
     parse_on_interrupted,
 )
+from recovery.workspace.profile import Profile, parse_profile
 
 _PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*\Z")
 
@@ -39,6 +40,7 @@ KEYS = (
     "name",
     "about",
     "on_interrupted",
+    "exclude",
     "needs",
     "seed",
     "seed_tree",
@@ -82,7 +84,7 @@ class Scenario:
 
     `witnessed` are indexes of `calls` from 0. `ready` and `gate` are file names in the trial's outside directory ("" for none): a
     command makes `ready` when it waits, the runner makes `gate` to let it go on. A `plan` of its own makes it one trial, else `trials`
-    say which there are. `needs` are programs without which it is unavailable (chaos/needs.py).
+    say which there are. `needs` are programs without which it is unavailable (chaos/needs.py); `profile` is what the session leaves out.
     """
 
     name: str
@@ -97,6 +99,7 @@ class Scenario:
     plan: tuple[Action, ...]
     trials: tuple[TrialSet, ...] = (TrialSet(),)
     needs: tuple[str, ...] = ()
+    profile: Profile = field(default_factory=Profile)
 
 
 def load_scenario(file: Path) -> Scenario:
@@ -129,6 +132,7 @@ def to_json(scenario: Scenario) -> dict[str, Any]:
         "plan": [action_to_json(action) for action in scenario.plan],
         "trials": [trial_set_to_json(one) for one in scenario.trials],
         "needs": list(scenario.needs),
+        "exclude": list(scenario.profile.excludes),
     }
 
 
@@ -158,6 +162,7 @@ def _parse(table: Mapping[str, Any], calls: tuple[Call, ...], where: str) -> Sce
         plan=_parse_plan(table.get("plan", []), where),
         trials=parse_trial_sets(table.get("trials", []), where),
         needs=_needs(table, where),
+        profile=parse_profile(table.get("exclude", []), [], where),
     )
 
 

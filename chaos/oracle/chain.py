@@ -119,7 +119,7 @@ def cache_defects(stream: Stream) -> Iterator[Defect]:
 
 
 def track_defects(stream: Stream) -> Iterator[Defect]:
-    """Every entry has an owner where owners are tracked and none has one elsewhere; ACLs stand only where they are tracked, on no symlink."""
+    """Every entry has an owner where owners are tracked, none elsewhere; ACLs stand only where they are tracked, on no symlink."""
     track = stream.events[0].payload.get("track", ()) if stream.events else ()
     for event in stream.events:
         for change in event.changes:

@@ -30,22 +30,22 @@ def judge_convergence(evidence: Evidence) -> Finding | None:
     return failed(f"another final state: {why}", path=path, expected=wanted, found=found, event=name_event(event))
 
 
-def listing_of(wanted: FinalParts | None) -> Listing | None:
-    """The listing that the other run's tree is the digest of, when it was given too."""
+def listing_of(wanted: FinalParts | None, evidence: Evidence) -> Listing | None:
+    """What the other run's tree is the digest of, when its listing was given too."""
     listing: Listing | None = None if wanted is None else wanted.get("listing")
-    return listing
+    return None if listing is None else tracked(evidence, listing)
 
 
 def first_path(wanted: FinalParts | None, evidence: Evidence) -> bytes | None:
     """The first path at which the trees differ, when the other run's listing was given."""
-    listing = listing_of(wanted)
-    return None if listing is None else first_difference(tracked(evidence, listing), known_tree(evidence))
+    listing = listing_of(wanted, evidence)
+    return None if listing is None else first_difference(listing, known_tree(evidence))
 
 
 def differences(wanted: FinalParts, found: FinalParts, evidence: Evidence, path: bytes | None) -> Iterator[str]:
     """What differs, a few words each: the tree, then call by call."""
     if wanted["tree"] != found["tree"]:
-        yield "the tree differs" + tree_words(listing_of(wanted), known_tree(evidence), path)
+        yield "the tree differs" + tree_words(listing_of(wanted, evidence), known_tree(evidence), path)
     ends = {call["index"]: call for call in wanted["calls"]}
     for call in found["calls"]:
         yield from call_differences(ends.pop(call["index"], {"ended": NOT_STARTED}), call)

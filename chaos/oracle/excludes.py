@@ -1,7 +1,7 @@
 """What a session leaves out of its images, judged by a matcher of the oracle's own (eventlog/README, Excludes).
 
-It understands names and paths with `*` and `?`, `/` at the front, inside and at the end, and `!`. A pattern with anything else is not judged:
-`EvidenceMissing`, so that whoever asks turns unknown and nothing passes for being left out.
+It understands names and paths with `*` and `?`, `/` at the front, inside and at the end, and `!`. A pattern with anything else is not
+judged: `EvidenceMissing`, so that whoever asks turns unknown and nothing passes for being left out.
 """
 
 import re
@@ -28,7 +28,7 @@ class Pattern:
         """Whether the line speaks of this path."""
         if self.only_directories and not is_directory:
             return False
-        names = path.decode("utf-8", "surrogateescape").split("/") if self.is_anchored else [name_of(path).decode("utf-8", "surrogateescape")]
+        names = (path if self.is_anchored else name_of(path)).decode("utf-8", "surrogateescape").split("/")
         return len(names) == len(self.parts) and all(part.fullmatch(name) for part, name in zip(self.parts, names, strict=True))
 
 

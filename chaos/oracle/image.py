@@ -98,7 +98,8 @@ class ImageFold:
             return []
         if len(members) == 1 or min(members) != leader:
             return [f"hard-link group has {len(members)} paths, first {min(members)!r}: not led by its first of two or more"]
-        inodes = {(entry.mode, entry.content, entry.size, entry.xattrs, entry.uid, entry.gid, entry.acl) for entry in map(self.entries.__getitem__, members)}
+        found = map(self.entries.__getitem__, members)
+        inodes = {(one.mode, one.content, one.size, one.xattrs, one.uid, one.gid, one.acl) for one in found}
         return [] if len(inodes) == 1 else ["paths of one hard-link group differ in mode, content, attributes or owner"]
 
 

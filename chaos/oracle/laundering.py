@@ -1,7 +1,7 @@
 """Oracle `laundering`: recovery did not make workspace and log equal by recording what it found.
 
-Only three kinds may change the image, and the end of a restore that a person asked for, which moves the head to its target; a restore reaches the root it was decided to reach; an interrupted call leaves the image
-that was there before its first attempt.
+Only three kinds may change the image, and the end of a restore that a person asked for, which moves the head to its target. A restore
+reaches the root it was decided to reach; an interrupted call leaves the image that was there before its first attempt.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,7 @@
 """Listings as JSON: `{escaped path: {"kind", "mode", "content", "size", "target", "link", "xattrs", "owner", "acl"}}`.
 
-`content`, `xattrs` and `acl` are hex digests, `owner` is [uid, gid]; `target` and `link` are escaped like paths; what does not apply is null.
+`content`, `xattrs` and `acl` are hex digests, `owner` is [uid, gid]; `target` and `link` are escaped like paths; what does not apply is
+null.
 """
 
 from collections.abc import Mapping

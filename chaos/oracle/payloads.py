@@ -223,6 +223,7 @@ def decode_payload(kind: str, version: int, stored: bytes) -> Mapping[str, Any]:
         raise ValueError(f"kind {kind!r} is unknown")
     for field, check in {"at_ms": is_count, **SHAPES[kind]}.items():
         if ADDED.get((kind, field), 1) > version:
+            payload.pop(field, None)  # what an older version calls so is nothing
             continue
         if field not in payload:
             raise ValueError(f"payload of {kind} lacks {field!r}")

@@ -156,7 +156,7 @@ def owner_of(status: os.stat_result) -> tuple[int, int]:
 
 
 def read_xattrs(descriptor: int | str, *, is_root: bool) -> tuple[bytes | None, bytes | None]:
-    """The digests of the `user.*` attributes and of the ACLs, None when there are none. The root's identity mark is no part of any image."""
+    """The digests of the `user.*` attributes and of the ACLs, None for none. The root's identity mark is no part of any image."""
     try:
         names = [os.fsencode(name) for name in os.listxattr(descriptor)]
     except OSError as error:

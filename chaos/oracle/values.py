@@ -104,7 +104,7 @@ class Stream:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One path of a tree as it is compared. `kind`: f file, d directory, l symlink, p FIFO, s socket, c and b devices, m mount
-    point (not entered). `content`, `xattrs` and `acl` are digests; `link` is the first path of the hard-link group; `owner` is (uid, gid)."""
+    point (not entered). `content`, `xattrs` and `acl` are digests; `link` is the first path of the link group; `owner` is (uid, gid)."""
 
     kind: str
     mode: int

@@ -1,7 +1,8 @@
 """What a session leaves out of its images, and what it tracks beside the rest. Fixed when the session begins.
 
-Patterns are lines of a `.gitignore` at the workspace's root (library `pathspec`): of several that match, the last decides, `!` takes back,
-a `/` at the end means directories only. What lies in an excluded directory is never looked at, so that no `!` brings it back, as in git.
+Patterns are lines of a `.gitignore` at the workspace's root (library `pathspec`): of several that match, the last decides, `!` takes
+back, a `/` at the end means directories only. What lies in an excluded directory is never looked at, so that no `!` brings it back, as in
+git. `?` is one character, where git means one byte.
 """
 
 from collections.abc import Callable, Sequence

@@ -2,20 +2,24 @@
 
 import os
 import signal
+import struct
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import apsw
+from msgspec.structs import replace
 
 from eventlog import codec, connection, events, steps
 from eventlog.blobs import encode_content
 from eventlog.creation import create_log
-from eventlog.image import Change, Entry, diff, root_hash
+from eventlog.fork import fork_record
+from eventlog.image import Change, Entry, diff, encode_xattrs, root_hash
 from eventlog.ports import CountingIds
 from eventlog.reader import Reader
 from eventlog.records import Appended, Record
+from eventlog.show import encode_bytes
 from eventlog.values import CHUNK_BYTES, Epoch, Seq, StreamId
 from eventlog.writer import Writer
 
@@ -159,6 +163,40 @@ def make_golden(directory: Path) -> str:
         events.SessionMoved(34, digest),
     ]
     writer.append(fork, Epoch(2), [Record(kind) for kind in kinds], (), "golden")
+    writer.close()
+    checkpoint(path)
+    return path
+
+
+EXCLUDES = ("*.o", "caf\udce9/")
+
+
+def with_owners(image: dict[bytes, Entry]) -> dict[bytes, Entry]:
+    """The image as a session has it that tracks owners and ACLs; one entry has an ACL."""
+    acl = b"\2\0\0\0" + b"".join(struct.pack("<HHI", tag, 6, number) for tag, number in ((1, 2**32 - 1), (2, 12), (4, 2**32 - 1)))
+    pairs = encode_xattrs([(b"system.posix_acl_access", acl)])
+    owned = {path: replace(entry, owner=(12, 34)) for path, entry in image.items()}
+    return {**owned, b"caf\xe9\n": replace(owned[b"caf\xe9\n"], acl=pairs)}
+
+
+def make_golden_with_excludes(directory: Path) -> str:
+    """The log that stands as golden/format-2-excludes.sqlite: a session that excludes paths and tracks owners and ACLs, and its fork."""
+    path = str(directory / "log.sqlite")
+    before, after = with_owners(IMAGE), with_owners(LATER)
+    first, root = opened(image=before).event, root_hash(after, EXCLUDES).hex()
+    assert isinstance(first, events.SessionOpened)
+    lines = [encode_bytes(line.encode("utf-8", "surrogateescape")) for line in EXCLUDES]
+    first = replace(first, root=root_hash(before, EXCLUDES).hex(), excludes=lines, track=["owners", "acls"])
+    create_log(path, STREAM, Record(first, diff({}, before)), blobs(), CountingIds())
+    writer = open_writer(path)
+    writer.raise_floor(STREAM, Epoch(1), started())
+    writer.append(STREAM, Epoch(1), [attempt(1)], (), "intent")
+    outcome = settled(1, after, diff(before, after))
+    assert isinstance(outcome.event, events.CallSettled)
+    writer.append(STREAM, Epoch(1), [Record(replace(outcome.event, root=root), outcome.changes)], (), "outcome")
+    parent = list(writer.reader.events(STREAM))
+    forked = fork_record(parent, Seq(4), name="fork", reason="forked", parent_log=writer.log_id, parent=STREAM, now_ms=20)
+    writer.open_stream(StreamId("fork"), forked, "fork", STREAM, Seq(4))
     writer.close()
     checkpoint(path)
     return path

@@ -11,9 +11,11 @@ import pytest
 
 from eventlog import events
 from eventlog.creation import create_log
+from eventlog.excludes import excludes_of
+from eventlog.image import root_hash
 from eventlog.ports import CountingIds
 from eventlog.reader import Reader
-from eventlog.values import FORMAT, READABLE_FORMATS, Epoch, StreamId
+from eventlog.values import FORMAT, READABLE_FORMATS, Epoch, Seq, StreamId
 from eventlog.verify import verify
 from eventlog.writer import Writer
 from tests.eventlog import bundles, support
@@ -22,24 +24,34 @@ from tests.eventlog.support import ROOT, STREAM
 GOLDEN = Path(__file__).with_name("golden")
 
 
-@pytest.fixture(params=READABLE_FORMATS)
-def golden(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[int, str]:
-    """A copy of the golden log of a format, and which."""
+NAMES = {**{f"format-{number}": number for number in READABLE_FORMATS}, "format-2-excludes": 2}
+"""Each golden log and its format. The second of format 2 has the versions of events that came later."""
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    """The name of a golden log."""
+    return str(request.param)
+
+
+@pytest.fixture
+def golden(name: str, tmp_path: Path) -> tuple[int, str]:
+    """A copy of a golden log, and its format."""
     path = tmp_path / "log.sqlite"
-    shutil.copyfile(GOLDEN / f"format-{request.param}.sqlite", path)
-    return request.param, str(path)
+    shutil.copyfile(GOLDEN / f"{name}.sqlite", path)
+    return NAMES[name], str(path)
 
 
 def test_every_readable_format_has_its_golden_log() -> None:
     assert READABLE_FORMATS[-1] == FORMAT
-    assert sorted(file.name for file in GOLDEN.glob("*.sqlite")) == [f"format-{number}.sqlite" for number in READABLE_FORMATS]
+    assert sorted(file.name for file in GOLDEN.glob("*.sqlite")) == sorted(f"{name}.sqlite" for name in NAMES)
 
 
-def test_a_golden_log_is_sound_and_shows_what_it_always_showed(golden: tuple[int, str]) -> None:
-    number, path = golden
+def test_a_golden_log_is_sound_and_shows_what_it_always_showed(golden: tuple[int, str], name: str) -> None:
+    _, path = golden
     before = Path(path).read_bytes()
     shown = subprocess.run([sys.executable, "-m", "eventlog", "show", "--json", path], capture_output=True, text=True, cwd=ROOT, check=True)
-    expected = [json.loads(line) for line in (GOLDEN / f"format-{number}.jsonl").read_text("utf-8").splitlines()]
+    expected = [json.loads(line) for line in (GOLDEN / f"{name}.jsonl").read_text("utf-8").splitlines()]
     found = [json.loads(line) for line in shown.stdout.splitlines()]
     assert len(found) == len(expected) > 0
     for old, new in zip(expected, found, strict=True):
@@ -108,6 +120,30 @@ def test_the_first_version_of_an_intent_is_read_as_the_newest(tmp_path: Path) ->
     intents = [stored.event for stored in reader.events(StreamId("nightly")) if isinstance(stored.event, events.AttemptStarted)]
     reader.close()
     assert intents and all(intent.redacted is False and intent.version == 2 for intent in intents)
+
+
+def test_the_first_versions_of_a_first_event_exclude_and_track_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    shutil.copyfile(GOLDEN / "format-2.sqlite", path)
+    reader = Reader.open(str(path))
+    firsts = [next(iter(reader.events(row.id))).event for row in reader.streams()]
+    reader.close()
+    assert {first.kind for first in firsts} == {"session_opened", "session_forked"}
+    for first in firsts:
+        assert isinstance(first, events.SessionOpened | events.SessionForked)
+        assert (first.excludes, first.track, first.version) == ([], [], 2)
+
+
+def test_a_root_counts_the_excludes_in(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    shutil.copyfile(GOLDEN / "format-2-excludes.sqlite", path)
+    reader = Reader.open(str(path))
+    first = next(iter(reader.events(STREAM))).event
+    assert isinstance(first, events.SessionOpened)
+    image = reader.image(STREAM, Seq(1))
+    assert root_hash(image, support.EXCLUDES).hex() == first.root != root_hash(image).hex()
+    assert excludes_of(first) == support.EXCLUDES and all(entry.owner == (12, 34) for entry in image.values())
+    reader.close()
 
 
 def test_the_views_answer_the_plain_shell(golden: tuple[int, str]) -> None:

@@ -127,10 +127,11 @@ def changes_between(old: Image, new: Image) -> list[Row]:
     return rows
 
 
-def root_hash(image: Image) -> str:
+def root_hash(image: Image, excludes: list[str] | None = None) -> str:
     """The root hash of an image, by plain recursion."""
-    tail = marks(image[b""])
-    return digest(b"crashworthy image 1\0" + struct.pack(">H", image[b""]["mode"]) + tail + b"\0" + directory_hash(image, b"")).hex()
+    lines = b"".join(length_first(line.encode()) for line in excludes or [])
+    tail = marks(image[b""]) + maybe(digest(b"crashworthy excludes 1\0" + lines) if lines else None)
+    return digest(b"crashworthy image 1\0" + struct.pack(">H", image[b""]["mode"]) + tail + directory_hash(image, b"")).hex()
 
 
 def marks(row: Row) -> bytes:
@@ -207,6 +208,8 @@ class Trial:
     witness_lines: list[str] = field(default_factory=list)
     outputs: list[list[str]] = field(default_factory=list)
     request: dict[str, Any] = field(default_factory=dict)
+    excludes: list[str] = field(default_factory=list)
+    omitted: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for name in ("work", "scratch", "quarantine", "state"):
@@ -249,10 +252,15 @@ class Trial:
     def observe(self) -> list[Row]:
         """The changes since the last look at the workspace."""
         new, contents = scan(self.work)
+        new = {path: row for path, row in new.items() if not any((path + b"/").startswith(one + b"/") for one in self.omitted)}
         rows = changes_between(self.image, new)
         self.image = new
         self.contents |= contents
         return rows
+
+    def root(self) -> str:
+        """The root of the image as it is now."""
+        return root_hash(self.image, self.excludes)
 
     def open(self, untracked: list[Any] | None = None) -> int:
         """`session_opened` with the workspace as it is."""
@@ -265,11 +273,12 @@ class Trial:
             mode="transactional",
             on_interrupted=self.request["on_interrupted"],
             script=[],
-            root=root_hash(self.image),
+            root=self.root(),
             root_identity={"id": "r", "inode": 1, "birth_ns": 1, "filesystem": "f"},
             ledger_id="l",
             generation=1,
             untracked=untracked or [],
+            **({"excludes": self.excludes, "track": []} if self.excludes else {}),
         )
 
     def drive(self) -> int:
@@ -300,7 +309,7 @@ class Trial:
     def finish(self, call: int, attempt: int = 1, output: bytes = b"", untracked: list[Any] | None = None, ack: bool = True) -> int:
         """`call_settled` finished, with what changed in the workspace, and the driver's ACK."""
         rows = self.observe()
-        root = root_hash(self.image)
+        root = self.root()
         kept = {"total": len(output), "kept": len(output), "cut": False, "blob": self.keep(output)}
         ended = {"kind": "exited", "code": 0}
         seq = self.append(
@@ -323,7 +332,7 @@ class Trial:
     def note_outside(self) -> int:
         """`workspace_observed` with what changed since the last look."""
         rows = self.observe()
-        return self.append("workspace_observed", rows, root=root_hash(self.image), untracked=[])
+        return self.append("workspace_observed", rows, root=self.root(), untracked=[])
 
     def interrupt(self, call: int, attempt: int = 1) -> int:
         """`call_settled` interrupted, with the image unchanged."""
@@ -336,13 +345,13 @@ class Trial:
             reason="unknown",
             exit=None,
             output=None,
-            root=root_hash(self.image),
+            root=self.root(),
             untracked=[],
         )
 
     def restore(self, call: int, target: int, displaced: list[str], restored: int = 1) -> int:
         """Decision, quarantine and end of a restore to the image as it is now, `target` its seq."""
-        root = root_hash(self.image)
+        root = self.root()
         decided = self.append(
             "recovery_decided",
             label="restore-and-rerun",
@@ -365,7 +374,7 @@ class Trial:
 
     def end(self) -> int:
         """`session_finished`."""
-        return self.append("session_finished", root=root_hash(self.image))
+        return self.append("session_finished", root=self.root())
 
     def keep(self, data: bytes) -> str:
         """Keep a content as a blob; returns its hex name."""
@@ -439,17 +448,22 @@ def insert_content(connection: sqlite3.Connection, data: bytes) -> None:
     connection.execute("INSERT OR IGNORE INTO blob VALUES (?, ?, ?, ?)", row)
 
 
+def version_of(draft: Draft) -> int:
+    """The version of an event: the first, but for a session that excludes paths."""
+    return 2 if "excludes" in draft.payload else 1
+
+
 def insert_event(connection: sqlite3.Connection, seq: int, draft: Draft, previous: bytes) -> bytes:
     """Append one draft in a transaction; returns its hash."""
     stored = json.dumps(draft.payload)
     identity = hashlib.md5(f"event {seq}".encode()).digest()
     changes = digest(b"crashworthy changes 1\0" + b"".join(map(encode_row, draft.changes)))
     record = [length_first(LOG_ID.encode()), length_first(STREAM.encode()), struct.pack(">Q", seq), length_first(identity)]
-    record += [struct.pack(">Q", draft.epoch), length_first(draft.kind.encode()), struct.pack(">I", 1)]
+    record += [struct.pack(">Q", draft.epoch), length_first(draft.kind.encode()), struct.pack(">I", version_of(draft))]
     record += [length_first(stored.encode()), changes, previous]
     hashed = digest(b"crashworthy event 1\0" + b"".join(record))
     connection.execute("BEGIN IMMEDIATE")
-    row = (STREAM, seq, identity, draft.epoch, draft.kind, 1, stored, previous, hashed)
+    row = (STREAM, seq, identity, draft.epoch, draft.kind, version_of(draft), stored, previous, hashed)
     connection.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
     marks = ", ".join("?" * (3 + len(COLUMNS)))
     for idx, change in enumerate(draft.changes):

@@ -267,10 +267,10 @@ def test_the_cache_keeps_what_an_unreadable_binding_cannot_pass_for(space: Space
     scanner = cached(space)
     settle(scanner)
     scanner.save()
-    binding = stat_cache.Binding(BOOT, os.stat(space.root).st_dev, os.stat(space.root).st_ino, RESERVED_NAME, ())
+    binding = stat_cache.Binding(BOOT, os.stat(space.root).st_dev, os.stat(space.root).st_ino, RESERVED_NAME, (), False, False)
     assert stat_cache.load(space.base + "/scan.cache", binding)
     for other in (("x", *list(binding.__struct_fields__)[1:]),):
-        assert not stat_cache.load(space.base + "/scan.cache", stat_cache.Binding(other[0], 1, 1, None, ()))
+        assert not stat_cache.load(space.base + "/scan.cache", stat_cache.Binding(other[0], 1, 1, None, (), False, False))
 
 
 MAPPER = """
