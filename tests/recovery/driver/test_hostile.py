@@ -200,6 +200,7 @@ def test_rule_S1_a_root_exchanged_after_recovery_is_met_by_the_scan_before_the_c
     sandbox.steps.wait(held, driver)
     sandbox.root.rename(sandbox.base / "moved")
     sandbox.root.mkdir()
+    (sandbox.root / "theirs").write_bytes(b"of another tree")
     sandbox.steps.release(held)
     assert driver.end() == 78 and "root_replaced" in driver.sentence()
-    assert read_contents(sandbox.root) == {}
+    assert read_contents(sandbox.root) == {"theirs": b"of another tree"}
