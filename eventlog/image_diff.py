@@ -61,9 +61,10 @@ def _diff_trees(before: ImageTree, after: ImageTree) -> tuple[Change, ...]:
         old = before.names_in(path)
         prefix = path + b"/" if path else b""
         changes += [delete_change(prefix + name) for name in old if name not in directory.entries]
-        changes += [
-            _change_to(prefix + name, old.get(name), entry) for name, entry in directory.entries.items() if old.get(name) != entry
-        ]
+        for name, entry in directory.entries.items():
+            was = old.get(name)
+            if was is not entry and was != entry:
+                changes.append(_change_to(prefix + name, was, entry))
     changes.sort(key=lambda change: change.path)
     return tuple(changes)
 

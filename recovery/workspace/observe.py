@@ -13,41 +13,26 @@ from typing import NoReturn
 
 from blake3 import blake3
 
-from eventlog.attributes import ROOT_IDENTITY_XATTR, TRACKED_PREFIX, open_node, read_acl
+from eventlog.attributes import ROOT_IDENTITY_XATTR, TRACKED_PREFIX
 from eventlog.beneath import OPEN_DIRECTORY, OPEN_FILE
 from eventlog.image import Entry, encode_xattrs
-from eventlog.image_values import LINK_MODE, MODE_BITS, MTIME_MAX, MTIME_MIN
+from eventlog.image_values import ACL_ACCESS, ACL_DEFAULT, LINK_MODE, MODE_BITS, MTIME_MAX, MTIME_MIN
 from recovery.workspace.listing import Key
 from recovery.workspace.values import ACL, ATTRIBUTE, FLAGS
 
 CHUNK_BYTES = 1 << 20
-LARGE_BYTES = 8 << 20
-"""From here on a file is hashed by as many threads as there are cores: below, starting them costs what they gain."""
+LARGE_BYTES = 64 << 20
+"""From here on a file is hashed by as many threads as there are cores: below, they cost what they gain (benchmarks/README)."""
 _CHANGED = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EINVAL)
 _NO_FLAGS = (errno.ENOTTY, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EPERM)
 _NO_XATTRS = (errno.ENOTSUP, errno.ENODATA)
 _GET_FLAGS = 0x80086601  # FS_IOC_GETFLAGS
 _IMMUTABLE_OR_APPEND = 0x10 | 0x20
-_ACLS = (b"system.posix_acl_access", b"system.posix_acl_default")
+_ACLS = (ACL_ACCESS, ACL_DEFAULT)
 _IGNORED = (b"security.selinux", b"security.SMACK64", b"security.ima", b"security.evm")
 """Labels that a system with them gives every file by itself: to list them would list everything."""
 Keep = Callable[[bytes, bytes], None]
 Observed = tuple[Entry, Key, tuple[str, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Tracking:
-    """What is observed beside the rest."""
-
-    owners: bool = False
-    acls: bool = False
-
-    def owner_of(self, found: os.stat_result) -> tuple[int, int] | None:
-        """The owner as an entry has it."""
-        return (found.st_uid, found.st_gid) if self.owners else None
-
-
-_NO_TRACKING = Tracking()
 
 
 class ChangedUnderneath(Exception):
@@ -59,17 +44,36 @@ def key_of(found: os.stat_result) -> Key:
     return found.st_dev, found.st_ino, found.st_mode, found.st_nlink, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def observe_file(name: bytes, directory: int, keep: Keep | None = None, tracking: Tracking = _NO_TRACKING) -> Observed:
+@dataclass(frozen=True, slots=True)
+class Tracking:
+    """What is tracked beside what always is."""
+
+    owners: bool = False
+    acls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What hangs on a node: its `user.*` attributes and, where they are tracked, its ACLs, encoded; its owner, where that is tracked; and
+    the kinds of what it has that is not tracked."""
+
+    xattrs: bytes | None
+    acl: bytes | None
+    owner: tuple[int, int] | None
+    untracked: tuple[str, ...]
+
+
+def observe_file(name: bytes, directory: int, tracking: Tracking, keep: Keep | None = None) -> Observed:
     """The entry of the regular file `name` (its `link` left None), its version, and what of it is not tracked; size and content belong to
     the same bytes. `keep` gets content id and bytes of a small one."""
     descriptor = open_or_changed(name, directory, OPEN_FILE)
     try:
-        status = os.fstat(descriptor)
-        before = key_of(status)
+        found = os.fstat(descriptor)
+        before = key_of(found)
         if not stat.S_ISREG(before[2]):
             raise ChangedUnderneath
         content, data, size = hash_descriptor(descriptor, before[4])
-        xattrs, acl, untracked = read_attributes(descriptor, tracking.acls)
+        has = read_attributes(descriptor, found, tracking)
         after = key_of(os.fstat(descriptor))
     finally:
         os.close(descriptor)
@@ -77,11 +81,11 @@ def observe_file(name: bytes, directory: int, keep: Keep | None = None, tracking
         raise ChangedUnderneath
     if keep is not None and data is not None:
         keep(content, data)
-    entry = Entry("f", after[2] & MODE_BITS, content, size, None, None, xattrs, bounded_time(after[5]), tracking.owner_of(status), acl)
-    return entry, after, untracked
+    entry = Entry("f", after[2] & MODE_BITS, content, size, None, None, has.xattrs, bounded_time(after[5]), has.owner, has.acl)
+    return entry, after, has.untracked
 
 
-def observe_directory(name: bytes, directory: int, tracking: Tracking = _NO_TRACKING) -> Observed:
+def observe_directory(name: bytes, directory: int, tracking: Tracking) -> Observed:
     """The entry of the directory `name`."""
     descriptor = open_or_changed(name, directory, OPEN_DIRECTORY)
     try:
@@ -90,83 +94,73 @@ def observe_directory(name: bytes, directory: int, tracking: Tracking = _NO_TRAC
         os.close(descriptor)
 
 
-def observe_open_directory(descriptor: int, tracking: Tracking = _NO_TRACKING, *, is_root: bool = False) -> Observed:
+def observe_open_directory(descriptor: int, tracking: Tracking, *, is_root: bool = False) -> Observed:
     """The entry of an open directory; of the root without the attribute that is its identity."""
-    status = os.fstat(descriptor)
-    before = key_of(status)
-    xattrs, acl, untracked = read_attributes(descriptor, tracking.acls, skip=ROOT_IDENTITY_XATTR if is_root else b"")
-    if before != key_of(os.fstat(descriptor)) and (tracking.owners or tracking.acls):
-        raise ChangedUnderneath  # owner, mode and ACL belong to one moment
-    owner = tracking.owner_of(status)
-    entry = Entry("d", before[2] & MODE_BITS, xattrs=xattrs, mtime_ns=bounded_time(before[5]), owner=owner, acl=acl)
-    return entry, before, untracked
+    found = os.fstat(descriptor)
+    before = key_of(found)
+    has = read_attributes(descriptor, found, tracking, skip=ROOT_IDENTITY_XATTR if is_root else b"")
+    entry = Entry("d", before[2] & MODE_BITS, None, 0, None, None, has.xattrs, bounded_time(before[5]), has.owner, has.acl)
+    return entry, before, has.untracked
 
 
-def observe_link(name: bytes, directory: int, key: Key, tracking: Tracking = _NO_TRACKING) -> Entry:
+def observe_link(name: bytes, directory: int, found: os.stat_result, tracking: Tracking) -> Entry:
     """The entry of a symlink, never followed."""
-    owner = None
     try:
         target = os.readlink(name, dir_fd=directory)
-        if tracking.owners:
-            status = os.stat(name, dir_fd=directory, follow_symlinks=False)
-            owner = tracking.owner_of(status)
-            if key_of(status) != key:
-                raise ChangedUnderneath
     except OSError as error:
         raise_changed(error)
-    return Entry("l", LINK_MODE, target=target, mtime_ns=bounded_time(key[5]), owner=owner)
+    return Entry("l", LINK_MODE, target=target, mtime_ns=bounded_time(found.st_mtime_ns), owner=_owner_of(found, tracking))
 
 
-def observe_pipe(name: bytes, directory: int, key: Key, tracking: Tracking = _NO_TRACKING) -> Observed:
-    """The entry of a FIFO, never opened for reading or writing."""
+def observe_pipe(name: bytes, directory: int, found: os.stat_result, tracking: Tracking) -> Observed:
+    """The entry of a FIFO, never opened: what hangs on it is asked for by its name."""
     try:
-        with open_node(name, directory, "p") as descriptor:
-            status = os.fstat(descriptor)
-            acl = read_acl(f"/proc/self/fd/{descriptor}")
+        has = read_attributes(f"/proc/self/fd/{directory}/".encode() + name, found, tracking)
     except OSError as error:
-        if error.errno == errno.ESTALE:
-            raise ChangedUnderneath from error
         raise_changed(error)
-    if key_of(status) != key:
-        raise ChangedUnderneath
-    owner, kept = tracking.owner_of(status), acl if tracking.acls else None
-    entry = Entry("p", key[2] & MODE_BITS, mtime_ns=bounded_time(key[5]), owner=owner, acl=kept)
-    return entry, key, () if acl == kept else (ACL,)
+    mtime_ns = bounded_time(found.st_mtime_ns)
+    return Entry("p", found.st_mode & MODE_BITS, None, 0, None, None, None, mtime_ns, has.owner, has.acl), key_of(found), has.untracked
 
 
-def read_attributes(descriptor: int, acls: bool = False, *, skip: bytes = b"") -> tuple[bytes | None, bytes | None, tuple[str, ...]]:
-    """The encoded `user.*` attributes but `skip` of an open file or directory, its encoded ACLs when they are tracked, and the kinds of
-    what it has beside them, untracked."""
+def _owner_of(found: os.stat_result, tracking: Tracking) -> tuple[int, int] | None:
+    return (found.st_uid, found.st_gid) if tracking.owners else None
+
+
+def read_attributes(source: int | bytes, found: os.stat_result, tracking: Tracking, skip: bytes = b"") -> Attributes:
+    """What hangs on an open file or directory, or on the node of a path, which is not followed, but for the attribute `skip`."""
     pairs: list[tuple[bytes, bytes]] = []
-    lists: list[tuple[bytes, bytes]] = []
+    acls: list[tuple[bytes, bytes]] = []
     untracked: list[str] = []
-    for name in _list_attributes(descriptor):
+    for name in _list_attributes(source):
         if name.startswith(TRACKED_PREFIX):
             if name != skip:
-                _read_attribute(descriptor, name, pairs)
-        elif name in _ACLS and acls:
-            _read_attribute(descriptor, name, lists)
+                _read_attribute(source, name, pairs)
+        elif name in _ACLS and tracking.acls:
+            _read_attribute(source, name, acls)
         elif name in _ACLS:
             untracked.append(ACL)
         elif name not in _IGNORED and not name.startswith(b"system."):
             untracked.append(ATTRIBUTE)
-    if _has_flags(descriptor):
+    if isinstance(source, int) and _has_flags(source):
         untracked.append(FLAGS)
-    return encode_xattrs(pairs) if pairs else None, encode_xattrs(lists) if lists else None, tuple(sorted(set(untracked)))
+    xattrs, acl = (encode_xattrs(some) if some else None for some in (pairs, acls))
+    return Attributes(xattrs, acl, _owner_of(found, tracking), tuple(sorted(set(untracked))) if untracked else ())
 
 
-def _list_attributes(descriptor: int) -> list[bytes]:
+def _list_attributes(source: int | bytes) -> list[bytes]:
     try:
-        return [os.fsencode(name) for name in os.listxattr(descriptor)]
+        names = os.listxattr(source) if isinstance(source, int) else os.listxattr(source, follow_symlinks=False)
+        return [os.fsencode(name) for name in names]
     except OSError as error:
         if error.errno in _NO_XATTRS:
             return []
         raise
 
 
-def _read_attribute(descriptor: int, name: bytes, pairs: list[tuple[bytes, bytes]]) -> None:
+def _read_attribute(source: int | bytes, name: bytes, pairs: list[tuple[bytes, bytes]]) -> None:
     try:
-        pairs.append((name, os.getxattr(descriptor, name)))
+        value = os.getxattr(source, name) if isinstance(source, int) else os.getxattr(source, name, follow_symlinks=False)
+        pairs.append((name, value))
     except OSError as error:
         if error.errno != errno.ENODATA:  # gone since it was listed
             raise
@@ -208,9 +202,11 @@ def hash_descriptor(descriptor: int, expected: int) -> tuple[bytes, bytes | None
         os.lseek(descriptor, 0, os.SEEK_SET)
     hasher = blake3(max_threads=blake3.AUTO) if expected >= LARGE_BYTES else blake3()
     size = 0
-    while chunk := os.read(descriptor, LARGE_BYTES if expected >= LARGE_BYTES else CHUNK_BYTES):
-        hasher.update(chunk)
-        size += len(chunk)
+    buffer = bytearray(CHUNK_BYTES)  # one for all pieces: a new one for each costs as much as the hashing
+    view = memoryview(buffer)
+    while count := os.readv(descriptor, [buffer]):
+        hasher.update(view[:count])
+        size += count
     return hasher.digest(), None, size
 
 

@@ -107,7 +107,7 @@ class Scanner:
 
     def _binding(self, identity: tuple[int, int]) -> stat_cache.Binding:
         profile = self._profile
-        return stat_cache.Binding(self._boot_id, *identity, self._reserved, profile.excludes, profile.owners, profile.acls)
+        return stat_cache.Binding(self._boot_id, *identity, self._reserved, profile.excludes, tuple(profile.track))
 
     def _scan_once(self, rehash: bool, mapped: frozenset[int] | None, against: Image, *, ask_each: bool) -> Scan | None:
         """One pass; None when a mount was made or taken away meanwhile."""

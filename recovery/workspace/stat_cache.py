@@ -8,30 +8,36 @@ another version, boot, root or set of excludes is as if it were not there. Nothi
 
 import contextlib
 import os
+from typing import Any
 
 import msgspec
 from blake3 import blake3
 
 from eventlog import durable
-from eventlog.image import Entry
+from eventlog.image import Entry, Kind
 from eventlog.image_tree import Directory
 from recovery.workspace.listing import Key, Listing
 
-_MAGIC = b"CWSCAN\0\2"
+_MAGIC = b"CWSCAN\0\1"
 _DIGEST = 32
 STEP = "scan.cache"
 
 
 class Binding(msgspec.Struct, frozen=True, array_like=True):
-    """What a cache is good for: one boot, one root (device and inode), one set of paths left out and of what is tracked."""
+    """What a cache is good for: one boot, one root (device and inode), one set of what is left out and tracked."""
 
     boot_id: str
     device: int
     inode: int
     reserved: bytes | None
     excludes: tuple[str, ...]
-    owners: bool
-    acls: bool
+    track: tuple[str, ...] = ()
+
+
+_Owner = tuple[int, int]
+_Fields = tuple[
+    Kind, int, bytes | None, int, bytes | None, bytes | None, bytes | None, int, _Owner | None, bytes | None
+]  # of Entry, in its order
 
 
 class _Stored(msgspec.Struct, array_like=True):
@@ -40,8 +46,8 @@ class _Stored(msgspec.Struct, array_like=True):
     path: bytes
     stamp: Key | None
     keys: dict[bytes, Key | None]
-    entries: dict[bytes, tuple[object, ...]]
-    linked: dict[bytes, tuple[object, ...]]
+    entries: dict[bytes, _Fields]
+    linked: dict[bytes, _Fields]
     versions: dict[bytes, Key]
     untracked: dict[bytes, tuple[str, ...]]
     below: dict[bytes, tuple[int, int]]
@@ -85,21 +91,14 @@ def load(path: str, binding: Binding) -> dict[bytes, Listing]:
 def _store(path: bytes, listing: Listing) -> _Stored:
     entries = {name: _fields(entry) for name, entry in listing.directory.entries.items()}
     linked = {name: _fields(entry) for name, entry in listing.linked.items()}
-    return _Stored(
-        path, listing.stamp, listing.keys, entries, linked, listing.versions, listing.untracked, listing.below,
-        listing.excluded,
-    )  # fmt: skip
+    return _Stored(path, listing.stamp, listing.keys, entries, linked, listing.versions, listing.untracked, listing.below, listing.excluded)
 
 
-def _fields(entry: Entry) -> tuple[object, ...]:
-    return (
-        entry.kind, entry.mode, entry.content, entry.size, entry.target, entry.link, entry.xattrs, entry.mtime_ns, entry.owner, entry.acl,
-    )  # fmt: skip
+def _fields(entry: Entry) -> Any:
+    return msgspec.structs.astuple(entry)
 
 
 def _restore(stored: _Stored) -> Listing:
-    entries = {name: Entry(*fields) for name, fields in stored.entries.items()}  # type: ignore[arg-type]
-    linked = {name: Entry(*fields) for name, fields in stored.linked.items()}  # type: ignore[arg-type]
-    return Listing(
-        stored.stamp, stored.keys, Directory(entries), linked, stored.versions, stored.untracked, stored.below, stored.excluded
-    )
+    entries = {name: Entry(*fields) for name, fields in stored.entries.items()}
+    linked = {name: Entry(*fields) for name, fields in stored.linked.items()}
+    return Listing(stored.stamp, stored.keys, Directory(entries), linked, stored.versions, stored.untracked, stored.below, stored.excluded)

@@ -8,6 +8,7 @@ remembered or is too young to be told from the next.
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from eventlog.beneath import OPEN_DIRECTORY
 from eventlog.errors import InternalError, ScanError
@@ -17,12 +18,26 @@ from eventlog.show import show_path
 from recovery.workspace import observe
 from recovery.workspace.listing import CHANGE_TIME, Key, Listing, empty_listing
 from recovery.workspace.observe import ChangedUnderneath, Keep, Tracking, key_of
-from recovery.workspace.profile import Profile
 from recovery.workspace.values import MOUNT
 
 TRIES = 3
 _OPEN_LIMIT = 64
 _stat = os.stat  # a name of this module, so that a test can put a busy world behind it
+
+
+class Excluding(Protocol):
+    """What a profile says: the patterns of paths that are never looked at and in no image (`matches` True), and what is tracked."""
+
+    @property
+    def excludes(self) -> tuple[str, ...]: ...
+
+    @property
+    def owners(self) -> bool: ...
+
+    @property
+    def acls(self) -> bool: ...
+
+    def matches(self, path: bytes, is_directory: bool) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +78,7 @@ class Walk:
         known: dict[bytes, Listing],
         trust: Trust,
         mount_points: frozenset[bytes] | None,
-        profile: Profile,
+        profile: Excluding | None,
         reserved: bytes | None,
         keep: Keep | None,
     ) -> None:
@@ -71,8 +86,8 @@ class Walk:
         self._trust = trust
         self._careful = None if mount_points is None else {point.rpartition(b"/")[0] for point in mount_points}
         self._root_status: Status = look_through(root)
-        self._profile = profile
-        self._tracking = Tracking(profile.owners, profile.acls)
+        self._profile = profile if profile is not None and profile.excludes else None
+        self._tracking = Tracking(profile.owners, profile.acls) if profile is not None else Tracking()
         self._reserved = reserved
         self._keep = keep
         self._frames: list[_Frame] = []
@@ -128,7 +143,7 @@ class Walk:
         if listing.stamp == stamp and stamp[CHANGE_TIME] < self._trust.before and not self._trust.rehash:
             return []
         listing.stamp = None
-        listing.excluded.clear()
+        listing.excluded.clear()  # of the new list, each is asked again: it may be of another kind now
         names = {os.fsencode(name) for name in os.listdir(self._current())}  # a busy directory may list a name twice
         if not frame.path and self._reserved is not None:
             names.discard(self._reserved)
@@ -188,9 +203,10 @@ class Walk:
 
     def _take(self, frame: _Frame, name: bytes, path: bytes) -> None:
         descriptor = self._current()
-        key = key_of(_stat(name, dir_fd=descriptor, follow_symlinks=False))
+        found = _stat(name, dir_fd=descriptor, follow_symlinks=False)
+        key = key_of(found)
         kind = kind_of(key[2])
-        if self._profile.matches(path, kind == "d"):
+        if self._profile is not None and self._profile.matches(path, kind == "d"):
             self._forget(frame, name)
             frame.listing.excluded.add(name)
         elif (self._careful is None or frame.path in self._careful) and not self._is_on_our_mount(name, descriptor):
@@ -202,9 +218,9 @@ class Walk:
             self._note(frame, name, key, entry, untracked)
             frame.listing.below[name] = key[:2]
         elif kind == "l":
-            self._note(frame, name, key, observe.observe_link(name, descriptor, key, self._tracking), ())
+            self._note(frame, name, key, observe.observe_link(name, descriptor, found, self._tracking), ())
         elif kind == "p":
-            entry, key, untracked = observe.observe_pipe(name, descriptor, key, self._tracking)
+            entry, key, untracked = observe.observe_pipe(name, descriptor, found, self._tracking)
             self._note(frame, name, key, entry, untracked)
         else:
             self._note(frame, name, key, None, (kind,))
@@ -217,7 +233,7 @@ class Walk:
         if known is not None and known[1] == key:
             entry, key, untracked = known
         else:
-            entry, key, untracked = observe.observe_file(name, self._current(), self._keep, self._tracking)
+            entry, key, untracked = observe.observe_file(name, self._current(), self._tracking, self._keep)
             self.hashed += 1
             if key[3] > 1:
                 self._groups[(key[0], key[1])] = entry, key, untracked
