@@ -12,12 +12,12 @@ from eventlog.image import root_hash
 from eventlog.ports import FakeHost
 from eventlog.reader import Reader
 from eventlog.values import StreamId
-from recovery.capture import look
 from recovery.decision import decide
 from recovery.facts import BootFact, DifferenceFact, LedgerFact, RootFact
 from recovery.gather import gather, observe_root
 from recovery.journal import read_state
 from recovery.labels import Label
+from recovery.workspace.scan import Scanner
 from tests.helpers import wait_until
 from tests.recovery.sessions import Sandbox, bash
 
@@ -116,7 +116,7 @@ def test_a_head_known_synced_makes_a_later_difference_an_outside_change(sandbox:
     path = crash_between_calls(sandbox)
     driver = sandbox.start("drive", sandbox.state, epoch=2, wait=("driver@2:finish.commit.after:1",))
     sandbox.steps.wait("driver@2:finish.commit.after:1", driver)
-    assert [event.root for event in sandbox.of_kind(events.Synced)] == [root_hash(look(str(sandbox.root)).image).hex()]
+    assert [event.root for event in sandbox.of_kind(events.Synced)] == [root_hash(Scanner(str(sandbox.root)).scan().image).hex()]
     path.write_text("edited by a person")
     assert facts_under(sandbox, "another boot") == (BootFact.SYNCED, DifferenceFact.DIFFERENT, Label.RECORD_OUTSIDE)
     sandbox.steps.release("driver@2:finish.commit.after:1")

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from eventlog.image import ImageTree, check_image, decode_xattrs, root_hash
 from recovery.workspace import file_clock, mounts, observe, stat_cache, walk
 from recovery.workspace import scan as scanning
+from recovery.workspace.profile import Profile
 from recovery.workspace.scan import Scanner, scan
 from recovery.workspace.side import RESERVED_NAME
 from tests.recovery.workspace.support import Space, make_tree, run_with_own_mounts
@@ -267,10 +268,10 @@ def test_the_cache_keeps_what_an_unreadable_binding_cannot_pass_for(space: Space
     scanner = cached(space)
     settle(scanner)
     scanner.save()
-    binding = stat_cache.Binding(BOOT, os.stat(space.root).st_dev, os.stat(space.root).st_ino, RESERVED_NAME, (), False, False)
+    binding = stat_cache.Binding(BOOT, os.stat(space.root).st_dev, os.stat(space.root).st_ino, RESERVED_NAME, ())
     assert stat_cache.load(space.base + "/scan.cache", binding)
     for other in (("x", *list(binding.__struct_fields__)[1:]),):
-        assert not stat_cache.load(space.base + "/scan.cache", stat_cache.Binding(other[0], 1, 1, None, (), False, False))
+        assert not stat_cache.load(space.base + "/scan.cache", stat_cache.Binding(other[0], 1, 1, None, ()))
 
 
 MAPPER = """
@@ -409,22 +410,14 @@ def test_flags_and_attributes_that_are_not_tracked_are_listed(space: Space) -> N
     assert sorted(found.image) == [b"", b"plain", b"sealed", b"trusted"]
 
 
-class Leaving:
-    """A profile that leaves out every name that ends in `.o`, and directories called `out`."""
-
-    excludes = ("*.o", "out/")
-    owners = True
-    acls = True
-
-    def matches(self, path: bytes, is_directory: bool) -> bool:
-        return path.endswith(b".o") or is_directory and path.rpartition(b"/")[2] == b"out"
+LEAVING = Profile(("*.o", "out/"), owners=True, acls=True)
 
 
 def test_excluded_paths_are_in_no_image_and_neither_are_directories_of_nothing_else(space: Space) -> None:
     for path in ("a/x.o", "b/x.o", "b/kept", "c/d/y.o", "e/out/deep/file", "out", "top.o"):
         space.write(path)
     os.mkdir(space.at("empty"))
-    scanner = Scanner(space.root, Leaving(), cache_path=space.base + "/scan.cache", boot_id=BOOT)
+    scanner = Scanner(space.root, LEAVING, cache_path=space.base + "/scan.cache", boot_id=BOOT)
     for _ in range(3):
         found = scanner.scan()
         assert sorted(found.image) == [b"", b"b", b"b/kept", b"empty", b"out"]
@@ -438,7 +431,7 @@ def test_excluded_paths_are_in_no_image_and_neither_are_directories_of_nothing_e
     assert sorted(found.image) == [b"", b"b", b"b/kept", b"c", b"c/d", b"c/d/y", b"empty"]
     assert b"out" in found.excluded
     scanner.save()
-    assert Scanner(space.root, Leaving(), cache_path=space.base + "/scan.cache", boot_id=BOOT).scan() == found
+    assert Scanner(space.root, LEAVING, cache_path=space.base + "/scan.cache", boot_id=BOOT).scan() == found
     assert sorted(cached(space).scan().image) != sorted(found.image)  # a cache of other excludes is another's
 
 
@@ -450,7 +443,7 @@ def test_owners_and_acls_are_tracked_by_the_profile(space: Space) -> None:
     except OSError:
         pytest.skip("this file system has no ACLs")
     os.symlink("f", space.at("l"))
-    tracked, plain = Scanner(space.root, Leaving()).scan(), Scanner(space.root).scan()
+    tracked, plain = Scanner(space.root, LEAVING).scan(), Scanner(space.root).scan()
     check_image(tracked.image)
     own = (os.getuid(), os.getgid())
     assert all(entry.owner == own for entry in tracked.image.values())
