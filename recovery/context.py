@@ -8,6 +8,7 @@ from recovery.journal import Journal
 from recovery.space.ledger import Ledger
 from recovery.space.local import LocalSpace, SpacePaths
 from recovery.workspace.scan import Scanner
+from recovery.workspace.watch import Watch
 
 
 @dataclass(slots=True)
@@ -27,6 +28,7 @@ class Context:
     tell: Callable[[str], None]
     accept_outside: str = ""
     scanner: Scanner | None = None
+    watch: Watch | None = None
 
     @property
     def epoch(self) -> int:
