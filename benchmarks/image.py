@@ -15,6 +15,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+import apsw
+
 from benchmarks import image_peers, image_trees, image_work
 from benchmarks.image_plot import plot
 from benchmarks.measure import Report, Work, interleave, interleave_prepared
@@ -183,16 +185,20 @@ def grow_bytes(base: str, length: int) -> dict[str, float]:
     row["first image"] = once(lambda: image_work.take_first_image(log, root))
     one = image_work.Scanned(root, watched=False)
     row["unchanged scan"] = statistics.median(once(one.scan) for _ in range(5))
-    size = os.path.getsize(os.path.join(log, "log.sqlite")) + wal_size(log)
+    size = settled_size(log)
     row["whole call, one byte"] = whole_call(one, log, 1, at=os.path.join(root, "d"))
-    row["log grew KiB"] = (os.path.getsize(os.path.join(log, "log.sqlite")) + wal_size(log) - size) / 1024
+    row["log grew KiB"] = (settled_size(log) - size) / 1024
     shutil.rmtree(root)
     return row
 
 
-def wal_size(log: str) -> int:
-    path = os.path.join(log, "log.sqlite-wal")
-    return os.path.getsize(path) if os.path.exists(path) else 0
+def settled_size(log: str) -> int:
+    """Bytes of a log that nobody has open, its WAL emptied into it."""
+    path = os.path.join(log, "log.sqlite")
+    handle = apsw.Connection(path)
+    handle.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    handle.close()
+    return os.path.getsize(path)
 
 
 def whole_call(one: image_work.Scanned, log: str, number: int, at: str | None = None) -> float:

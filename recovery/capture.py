@@ -72,10 +72,17 @@ def look_again(context: Context, against: Image) -> Scan:
     return look(context.root, context.scanner, context.profile, against)
 
 
-def capture(context: Context) -> Capture:
-    """Scan and make everything ready that a commit of the difference needs. Raises ScanError."""
+def look_by_hints(context: Context) -> Scan:
+    """One scan, of what the driver's watcher names where it has one. Raises ScanError, RootMissing."""
+    if context.scanner is None or context.watch is None:
+        return look_again(context, context.journal.state.image)
+    return context.scanner.scan(hints=context.watch.drain(), against=context.journal.state.image)
+
+
+def capture(context: Context, *, whole: bool = False) -> Capture:
+    """Scan and make everything ready that a commit of the difference needs; `whole`: whatever a watcher says. Raises ScanError."""
     for attempt in range(1, TRIES + 1):
-        found = look_again(context, context.journal.state.image)
+        found = look_again(context, context.journal.state.image) if whole else look_by_hints(context)
         changes = diff(context.journal.state.image, found.image)
         try:
             blobs = tuple(_new_blobs(context, changes))
@@ -104,10 +111,10 @@ def count_removed(before: Image, after: Image, changes: tuple[Change, ...]) -> t
     return removed, removed >= MASS_DELETION_PATHS and 2 * removed > len(before)
 
 
-def capture_outside(context: Context) -> Capture:
+def capture_outside(context: Context, *, whole: bool = False) -> Capture:
     """`capture` outside any call. Raises NeedsPersonError for a mass deletion nobody accepted: it is not recorded (C4)."""
     check_root(context)
-    found = capture(context)
+    found = capture(context, whole=whole)
     removed, is_mass = count_removed(context.journal.state.image, found.scan.image, found.changes)
     if is_mass and found.root != context.accept_outside:
         raise NeedsPersonError(describe_outside_deletion(removed, found.root))

@@ -9,6 +9,7 @@ from recovery.space.ledger import Ledger
 from recovery.space.local import LocalSpace, SpacePaths
 from recovery.workspace.profile import Profile
 from recovery.workspace.scan import Scanner
+from recovery.workspace.watch import Watch
 
 
 @dataclass(slots=True)
@@ -28,6 +29,7 @@ class Context:
     tell: Callable[[str], None]
     accept_outside: str = ""
     scanner: Scanner | None = None
+    watch: Watch | None = None
 
     @property
     def profile(self) -> Profile:

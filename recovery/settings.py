@@ -24,6 +24,7 @@ class Settings:
     heartbeat_secs: float
     lock_secs: float
     kill_mark: str
+    hints: str
     holders: str
     allow_network: bool
     command_environment: Mapping[str, str]
@@ -39,6 +40,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         heartbeat_secs=_seconds("SESSION_HEARTBEAT_SECS", environ, DEFAULT_HEARTBEAT_SECS),
         lock_secs=_seconds("SESSION_LOCK_SECS", environ, DEFAULT_LOCK_SECS),
         kill_mark=environ.get("SESSION_KILL_MARK", "") or "auto",
+        hints=_choice("SESSION_HINTS", environ, ("full", "watch")),
         holders=environ.get("SESSION_HOLDERS_DIR", "") or _default_holders(environ),
         allow_network=environ.get("SESSION_ALLOW_NETWORK_FILESYSTEM", "") == "1",
         command_environment={name: value for name, value in environ.items() if not name.startswith(CONTRACT_PREFIXES)},
@@ -61,6 +63,14 @@ def _epoch(text: str) -> int | None:
     if not text.isascii() or not text.isdigit() or len(text) > 20 or not 0 < int(text) <= HIGHEST_EPOCH:
         raise MisuseError(f"SESSION_EPOCH={show_text(text)!r} is not a number from 1 to {HIGHEST_EPOCH}; unset it to take the next one")
     return int(text)
+
+
+def _choice(name: str, environ: Mapping[str, str], choices: tuple[str, ...]) -> str:
+    """One of `choices`; the first where nothing is said."""
+    text = environ.get(name, "") or choices[0]
+    if text not in choices:
+        raise MisuseError(f"{name}={show_text(text)!r} is none of {', '.join(choices)}; unset it for {choices[0]}")
+    return text
 
 
 def _seconds(name: str, environ: Mapping[str, str], default: float) -> float:

@@ -58,6 +58,7 @@ from recovery.state import SessionState
 from recovery.takeover import take_over
 from recovery.unlock import Unlock
 from recovery.workspace.scan import Scanner
+from recovery.workspace.watch import Watch
 
 FINISH_SCANS = 3  # rule C6
 BUG = 70
@@ -233,6 +234,7 @@ def _drive_epoch(
             _tell,
             order.accept_outside,
             Scanner(root, journal.state.profile, cache_path=scan_cache_path(order.state), boot_id=ports.host.boot_id()),
+            Watch(root) if settings.hints == "watch" else None,
         )
         with Heartbeat(epoch, settings.heartbeat_secs, ports.clock, say, _progress(journal)):
             code = _work(context, order) if order.act is None else order.act.work(context)
@@ -290,8 +292,8 @@ def _finish(context: Context) -> int:
 
 
 def _observe(context: Context) -> Capture:
-    """Capture what was changed outside any call, and commit it."""
-    found = capture_outside(context)
+    """Capture what was changed outside any call, and commit it. The last look of a session is whole, whatever a watcher says."""
+    found = capture_outside(context, whole=True)
     if found.differs:
         observed = events.WorkspaceObserved(context.clock.now_ms(), found.root, found.untracked)
         context.journal.append([Record(observed, found.changes)], found.blobs, "observed")

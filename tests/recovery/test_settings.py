@@ -24,13 +24,20 @@ def test_every_variable_of_the_contract_is_read() -> None:
             "SESSION_HEARTBEAT_SECS": "0.5",
             "SESSION_LOCK_SECS": "0.25",
             "SESSION_KILL_MARK": "environment",
+            "SESSION_HINTS": "watch",
             "SESSION_HOLDERS_DIR": "/h",
             "SESSION_ALLOW_NETWORK_FILESYSTEM": "1",
         }
     )
     assert (settings.state, settings.name, settings.workspace, settings.epoch) == ("/s", "n", "/w", 7)
     assert (settings.heartbeat_secs, settings.lock_secs, settings.kill_mark) == (0.5, 0.25, "environment")
-    assert (settings.holders, settings.allow_network) == ("/h", True)
+    assert (settings.hints, settings.holders, settings.allow_network) == ("watch", "/h", True)
+
+
+def test_unknown_hints_are_refused_by_name() -> None:
+    assert read_settings({}).hints == "full"
+    with pytest.raises(MisuseError, match="SESSION_HINTS='sometimes' is none of full, watch"):
+        read_settings({"SESSION_HINTS": "sometimes"})
 
 
 def test_the_state_directory_of_a_job_is_used_when_none_is_given() -> None:
