@@ -29,7 +29,7 @@ test: $(READY)
 	@$(VENV)/bin/python -m pytest -n auto
 
 soak: $(READY)
-	@$(VENV)/bin/python -m pytest -m soak -s tests/images
+	@$(VENV)/bin/python -m pytest -m soak -s tests
 
 # The stamp is written last, so that an environment cut half way is made again. It holds the directory it was made in:
 # an environment does not survive being moved.
