@@ -11,7 +11,7 @@ from eventlog.errors import MisuseError
 from eventlog.image import Image
 from eventlog.records import Record
 from eventlog.show import encode_bytes, show_text
-from recovery.capture import capture_outside, commit_look
+from recovery.capture import Capture, capture_outside, commit_look
 from recovery.command_log import find_place
 from recovery.context import Context
 from recovery.driver.entry import Act, Order, Ports, drive
@@ -22,6 +22,7 @@ from recovery.settings import Settings
 from recovery.space.holders import Holders
 from recovery.state import SessionState
 from recovery.workspace.profile import parse_profile
+from recovery.workspace.values import Untracked
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +51,21 @@ def take_image(order: ImageOrder, settings: Settings, ports: Ports) -> int:
     def work(context: Context) -> int:
         before = context.journal.state.image
         recover(context)
-        commit_look(lambda: _record(context))
-        _print(order, context.journal.state, _changed(before, context.journal.state.image), ports.clock.monotonic() - begun)
+        found = commit_look(lambda: _record(context))
+        changed = _changed(before, context.journal.state.image)
+        _print(order, context.journal.state, changed, ports.clock.monotonic() - begun, found.scan.untracked)
         return 0
 
     return drive(Order(place.state, None, None, order.accept_outside, Act(work, command)), settings, ports)
 
 
-def _record(context: Context) -> None:
-    """What changed since recovery looked."""
+def _record(context: Context) -> Capture:
+    """What changed since recovery looked; the look."""
     found = capture_outside(context)
     if found.differs:
         observed = events.WorkspaceObserved(context.clock.now_ms(), found.root, found.untracked)
         context.journal.append([Record(observed, found.changes)], found.blobs, "observed")
+    return found
 
 
 def _begin(order: ImageOrder, settings: Settings, ports: Ports) -> int:
@@ -88,7 +91,7 @@ def _begin(order: ImageOrder, settings: Settings, ports: Ports) -> int:
         raise
     holders.note_begun(workspace, session.name, state)
     found = read_log(state)
-    _print(order, found, len(found.image), ports.clock.monotonic() - begun)
+    _print(order, found, len(found.image), ports.clock.monotonic() - begun, found.untracked)
     return 0
 
 
@@ -98,7 +101,8 @@ def _changed(before: Image, after: Image) -> int:
     return gone + sum(path not in before or not before[path].has_identity_of(entry) for path, entry in after.items())
 
 
-def _print(order: ImageOrder, state: SessionState, changed: int, seconds: float) -> None:
+def _print(order: ImageOrder, state: SessionState, changed: int, seconds: float, untracked: tuple[Untracked, ...]) -> None:
+    """`untracked` is what was seen just now: an event says it only with an image that differs."""
     files = {entry.link or path: entry.size for path, entry in state.image.items() if entry.kind == "f"}
     answer: dict[str, Any] = {
         "session": state.opened.name,
@@ -108,7 +112,7 @@ def _print(order: ImageOrder, state: SessionState, changed: int, seconds: float)
         "paths": len(state.image),
         "bytes": sum(files.values()),
         "changed": changed,
-        "untracked": [{"path": encode_bytes(one.path), "kind": one.kind} for one in state.untracked],
+        "untracked": [{"path": encode_bytes(one.path), "kind": one.kind} for one in untracked],
         "seconds": round(seconds, 6),
     }
     if order.as_json:
@@ -116,7 +120,7 @@ def _print(order: ImageOrder, state: SessionState, changed: int, seconds: float)
         return
     print(
         f"seq {answer['seq']} root {state.root}: {answer['paths']} paths, {answer['bytes']} bytes, {changed} changed, "
-        f"{len(state.untracked)} untracked, {seconds:.3f} s"
+        f"{len(untracked)} untracked, {seconds:.3f} s"
     )
-    for one in state.untracked:
+    for one in untracked:
         print(f"untracked {one.kind}: {show_text(os.fsdecode(one.path))}")

@@ -92,7 +92,7 @@ def _then(state: SessionState) -> str:
         case AskPerson(call=call, undone_by=undone_by):
             return f"then a person is asked about {'interrupted' if undone_by is None else 'undone'} call {call}"
         case ScriptDone():
-            return "then the session finishes"
+            return "then the session finishes, for good: nothing can be recorded or restored in it after that"
 
 
 def explain(found: Forecast) -> list[str]:

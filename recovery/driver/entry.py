@@ -101,20 +101,29 @@ def drive(order: Order, settings: Settings, ports: Ports) -> int:
         with contextlib.closing(fork_spawner(ports.clock, ports.host)) as spawner:
             return _drive(order, settings, ports, spawner)
     except CrashworthyError as error:
-        text = str(error) if order.act is None else str(error).replace("recovery drive STATE_DIR --accept", f"{order.act.command} --accept")
-        _tell(f"recovery: {text.replace('STATE_DIR', show_text(order.state))}")
+        _tell(f"recovery: {_advise(order, str(error))}")
         return error.exit_code
     except OSError as error:
         where = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else order.state
-        _tell(f"recovery: {show_text(where)}: {error.strerror or error}; nothing more was done, drive again when that is mended")
+        text = f"{show_text(where)}: {error.strerror or error}; nothing more was done, drive again when that is mended"
+        _tell(f"recovery: {_advise(order, text)}")
         return 1
     except KeyboardInterrupt:
-        _tell(f"recovery: interrupted; `recovery drive {show_text(order.state)}` goes on")
+        again = f"recovery drive {show_text(order.state)}" if order.act is None else order.act.command
+        _tell(f"recovery: interrupted; `{again}` goes on")
         return 130
     except Exception:  # noqa: BLE001
         # A bug: keep the evidence, and let no session go on from here.
         traceback.print_exc()
         return BUG
+
+
+def _advise(order: Order, text: str) -> str:
+    """A message with the command to be run next: for an act its own, because a drive runs the script on, and ends the session."""
+    if order.act is not None:
+        text = text.replace("recovery drive STATE_DIR --accept", f"{order.act.command} --accept")
+        text = text.replace("drive again", f"run `{order.act.command}` again")
+    return text.replace("STATE_DIR", show_text(order.state))
 
 
 def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socket) -> int:
@@ -158,7 +167,7 @@ def finished_error(state: str, name: str) -> NeedsPersonError:
     """The refusal of an act on a session that has ended."""
     return NeedsPersonError(
         f"session {name} in {show_text(state)} has finished and nothing follows its end; "
-        f"`eventlog checkout` gives the files of any point, `recovery image LOG --workspace DIR --new` begins anew"
+        f"`eventlog checkout` gives the files of any point, `recovery image NEWLOG --workspace DIR --new` begins another"
     )
 
 

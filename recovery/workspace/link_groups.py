@@ -46,7 +46,10 @@ def _find_goal(found: Image, target: Image, names: list[bytes]) -> bytes | None:
 
 
 def _has_content_of(found: Entry, wanted: Entry | None) -> bool:
-    return wanted is not None and wanted.kind == "f" and (found.content, found.size) == (wanted.content, wanted.size)
+    """Attributes are content too: set in place, the bytes of those that were there would be lost (I10, R3)."""
+    if wanted is None or wanted.kind != "f":
+        return False
+    return (found.content, found.size, found.xattrs) == (wanted.content, wanted.size, wanted.xattrs)
 
 
 def _has_attributes_of(found: Entry, wanted: Entry) -> bool:

@@ -1,5 +1,7 @@
 """`recovery restore`, killed at its steps: the next driver of any kind completes it, and each call after the target is undone once."""
 
+import os
+
 import pytest
 
 from eventlog import events
@@ -47,3 +49,33 @@ def test_a_dry_run_takes_nothing_over_and_exits_2(sandbox: Sandbox) -> None:
     before = len(sandbox.events())
     assert sandbox.run("restore", sandbox.state, "--at", str(seq), "--workspace", sandbox.root, "--dry-run").code == 2
     assert len(sandbox.events()) == before
+
+
+def test_rule_R3_attributes_of_a_file_are_displaced_with_it_and_not_overwritten(sandbox: Sandbox) -> None:
+    (sandbox.root / "f").write_bytes(b"c\n")
+    assert sandbox.run("image", sandbox.state, "--workspace", sandbox.root, "--new").code == 0
+    os.setxattr(sandbox.root / "f", "user.precious", b"P" * 2000)
+    restored = sandbox.run("restore", sandbox.state, "--at", "1", "--workspace", sandbox.root)
+    assert restored.code == 0 and os.listxattr(sandbox.root / "f") == []
+    (kept,) = sandbox.base.glob(".crashworthy-*/quarantine/*/1/f")
+    assert os.getxattr(kept, "user.precious") == b"P" * 2000
+
+
+def test_an_image_says_what_it_does_not_hold_though_nothing_else_changed(sandbox: Sandbox) -> None:
+    (sandbox.root / "f").write_bytes(b"c\n")
+    assert sandbox.run("image", sandbox.state, "--workspace", sandbox.root, "--new").code == 0
+    os.link(sandbox.root / "f", sandbox.base / "outside")
+    assert "untracked outside link: f" in sandbox.run("image", sandbox.state, "--workspace", sandbox.root).out
+    os.unlink(sandbox.base / "outside")
+    assert "untracked outside link" not in sandbox.run("image", sandbox.state, "--workspace", sandbox.root).out
+
+
+def test_an_act_that_failed_names_itself_as_what_to_run_again(sandbox: Sandbox) -> None:
+    (sandbox.root / "f").write_bytes(b"c\n")
+    assert sandbox.run("image", sandbox.state, "--workspace", sandbox.root, "--new").code == 0
+    worker = "worker@1:restore.place.move.before:1"
+    (sandbox.root / "f").write_bytes(b"changed\n")
+    driver = sandbox.start("restore", sandbox.state, "--at", "1", "--workspace", sandbox.root, wait=(worker,))
+    sandbox.steps.kill(worker, driver)
+    assert driver.end() == 1
+    assert "recovery restore" in driver.sentence() and "drive again" not in driver.sentence()
