@@ -135,9 +135,12 @@ def test_a_hook_that_fails_leaves_nothing_and_no_lock(log: str) -> None:
 
 # What is left alone: what events refer to each other by. A field of text in neither table makes the test below fail.
 KEPT: dict[str, set[str]] = {
-    "session_opened": {"name", "workspace", "mode", "on_interrupted", "root", "root_identity", "ledger_id", "untracked"},
+    "session_opened": {
+        "name", "workspace", "mode", "on_interrupted", "root", "root_identity", "ledger_id", "untracked", "excludes", "track",
+    },  # fmt: skip
     "session_forked": {
-        "name", "reason", "parent_log", "parent", "parent_hash", "mode", "on_interrupted", "calls", "root", "untracked",
+        "name", "reason", "parent_log", "parent", "parent_hash", "mode", "on_interrupted", "calls", "root", "untracked", "excludes",
+        "track",
     },  # fmt: skip
     "driver_started": {"identity", "ledger_id", "kill_mark"},
     "workspace_observed": {"root", "untracked"},
