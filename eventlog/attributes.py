@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from eventlog import steps
 from eventlog.beneath import OPEN_NODE
 from eventlog.image import decode_xattrs, encode_xattrs
-from eventlog.image_values import MODE_BITS, ROOT_IDENTITY
+from eventlog.image_values import ACL_ACCESS, ACL_DEFAULT, MODE_BITS, ROOT_IDENTITY
 from eventlog.kernel import kind_of, look_through
 
 ROOT_IDENTITY_XATTR = ROOT_IDENTITY
@@ -24,7 +24,6 @@ _OWNER_MAY_WRITE = 0o600
 
 
 Owner = tuple[int, int]
-ACCESS_ACL, DEFAULT_ACL = b"system.posix_acl_access", b"system.posix_acl_default"
 _NO_ACL = (errno.ENODATA, errno.ENOTSUP)
 
 
@@ -95,7 +94,7 @@ def _set_owner(path: str, owner: Owner) -> None:
 def read_acl(source: int | str) -> bytes | None:
     """The encoded ACLs (access, default) of an open node or of what a path leads to; None when there are none."""
     pairs = []
-    for name in (ACCESS_ACL, DEFAULT_ACL):
+    for name in (ACL_ACCESS, ACL_DEFAULT):
         try:
             pairs.append((name, os.getxattr(source, name)))
         except OSError as error:
@@ -116,7 +115,7 @@ def _set_acl(path: str, acl: bytes) -> None:
 def drop_default_acl(descriptor: int) -> None:
     """Take the default ACL from an open directory: nothing that is made in it is bent by one any more."""
     try:
-        os.removexattr(descriptor, DEFAULT_ACL)
+        os.removexattr(descriptor, ACL_DEFAULT)
     except OSError as error:
         if error.errno not in _NO_ACL:
             raise

@@ -10,10 +10,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import apsw
 import pytest
 
-from eventlog import codec
+from eventlog import codec, connection
 from eventlog.errors import LogMissingError, ReplacedError
 from eventlog.reader import Reader
 from eventlog.values import Epoch, StreamId
@@ -167,3 +169,19 @@ def test_case_19_files_exchanged_between_two_appends_stop_the_second(log: str, s
         support.add(writer, 1, "not written")
     writer.close()
     assert support.texts(log) == ["acknowledged"]
+
+
+def test_rule_L5_a_log_exchanged_while_it_was_being_opened_is_met_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is noted of the path must be what SQLite holds: later only the path is looked at."""
+    path = support.create(tmp_path)
+    opened = connection.open_writable
+
+    def open_and_exchange(*arguments: Any, **options: Any) -> apsw.Connection:
+        handle = opened(*arguments, **options)
+        shutil.copyfile(path, path + ".other")
+        os.rename(path + ".other", path)
+        return handle
+
+    monkeypatch.setattr(connection, "open_writable", open_and_exchange)
+    with pytest.raises(ReplacedError):
+        support.open_writer(path)
