@@ -14,6 +14,8 @@ FINE_MARGIN_NS = 20_000_000
 """Twice the coarsest tick of a kernel (100 per second): times of the fine kind move at least so often."""
 COARSE_MARGIN_NS = 2 * _SECOND
 """For file systems that keep whole or even seconds."""
+_COARSE_NS = 10_000_000
+"""A clock that shows a whole multiple of this keeps coarser times than the fine margin covers; a finer one shows that once in ten million."""
 
 
 def trusted_before(root: int) -> int:
@@ -25,5 +27,5 @@ def trusted_before(root: int) -> int:
             now = os.fstat(descriptor).st_ctime_ns
         finally:
             os.close(descriptor)
-        return now - (COARSE_MARGIN_NS if now % 1000 == 0 else FINE_MARGIN_NS)
+        return now - (COARSE_MARGIN_NS if now % _COARSE_NS == 0 else FINE_MARGIN_NS)
     return 0
