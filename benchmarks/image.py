@@ -260,7 +260,7 @@ def main(arguments: Iterable[str]) -> None:
     rounds = 5 if options.quick else 15
     report = Report()
     report.note("machine", f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python {sys.version.split()[0]}")
-    with tempfile.TemporaryDirectory(prefix="bench-image-", dir=options.where) as base:
+    with tempfile.TemporaryDirectory(prefix="bench-image-", dir=os.path.abspath(options.where)) as base:
         for files in SIZES if "unchanged" in parts else ():
             image_trees.make_tree(os.path.join(base, f"tree-{files}"), files, 256, seed=files)
             bench_unchanged(report, base, files, rounds)
@@ -272,6 +272,7 @@ def main(arguments: Iterable[str]) -> None:
             sizes, lengths = (CURVE_FILES[:3], CURVE_BYTES[:2]) if options.quick else (CURVE_FILES, CURVE_BYTES)
             growth = bench_growth(report, base, sizes, lengths, 3 if options.quick else 5)
             if options.docs:
+                os.makedirs(options.docs, exist_ok=True)
                 write_docs(options.docs, growth)
     report.note("peak resident of this process", f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
     if options.json:
