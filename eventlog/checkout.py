@@ -186,6 +186,8 @@ class _Maker:
                 os.mkdir(name, _PRIVATE_DIRECTORY, dir_fd=directory)
                 self.made.append(path)
                 steps.reach(f"{_STEP}.mkdir.after")
+            case _ if entry.link is not None and entry.link != path:
+                self._link(path, name, directory, entry.link)
             case "l":
                 os.symlink(entry.target or b"", name, dir_fd=directory)
                 self.made.append(path)
@@ -195,8 +197,6 @@ class _Maker:
                 self.made.append(path)
                 with open_node(name, directory, "p") as descriptor:
                     set_attributes(descriptor, entry.mode, entry.xattrs, entry.mtime_ns, f"{_STEP}.place")
-            case "f" if entry.link is not None and entry.link != path:
-                self._link(path, name, directory, entry.link)
             case "f":
                 self._place(path, name, directory, entry)
 

@@ -102,7 +102,7 @@ def move(source: Path, target: Path, step: str, *, source_dir: int | None = None
 
 
 def link(source: Path, target: Path, step: str, *, source_dir: int | None = None, target_dir: int | None = None) -> None:
-    """Give a file a second name; `FileExistsError` when `target` is there."""
+    """Give a file, symlink (never followed) or FIFO a second name; `FileExistsError` when `target` is there."""
     steps.reach(f"{step}.link.before")
     os.link(source, target, src_dir_fd=source_dir, dst_dir_fd=target_dir, follow_symlinks=False)
     steps.reach(f"{step}.link.after")

@@ -35,7 +35,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     """One path of an image: `f` file, `d` directory, `l` symlink, `p` FIFO.
 
     `mode` is the twelve permission bits (0o777 for a symlink); `content` the BLAKE3 id of a file's bytes and `size` their number; `target`
-    a symlink's; `link` the first path, in byte order, of a file's hard-link group; `xattrs` the encoded pairs of its `user.*` attributes;
+    a symlink's; `link` the first path, in byte order, of the hard-link group of a file, symlink or FIFO; `xattrs` the encoded pairs of its `user.*` attributes;
     None where a column does not apply. `mtime_ns` is recorded and is not identity. `owner` is (user id, group id) and `acl` the encoded
     pairs of its `system.posix_acl_access` and `system.posix_acl_default`; None where they are not tracked, `acl` also where there is none.
 
@@ -173,8 +173,10 @@ def _find_problem(entry: Entry) -> str:
 def _find_kind_problem(entry: Entry) -> str:
     if entry.kind == "f":
         return _find_file_problem(entry)
-    if entry.content is not None or entry.size or entry.link is not None:
-        return f"content, size or link on kind {entry.kind!r}"
+    if entry.content is not None or entry.size:
+        return f"content or size on kind {entry.kind!r}"
+    if entry.kind == "d" and entry.link is not None:
+        return "a directory in a hard-link group"
     if (entry.target is None) == (entry.kind == "l"):
         return f"target on kind {entry.kind!r}" if entry.kind != "l" else "a symlink without target"
     if entry.kind == "l" and (entry.mode != LINK_MODE or not entry.target or b"\0" in entry.target or len(entry.target) > TARGET_MAX):

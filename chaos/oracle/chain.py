@@ -170,8 +170,10 @@ def entry_problem(change: Change) -> str | None:
     for column in ("content", "target"):
         if (getattr(change, column) is not None) != (column in COLUMNS_OF_KIND[change.kind]):
             return f"{column} does not suit kind {change.kind}"
-    if change.kind != "f" and (change.size or change.link is not None):
-        return f"kind {change.kind} has a size or a link group"
+    if change.kind != "f" and change.size:
+        return f"kind {change.kind} has a size"
+    if change.kind == "d" and change.link is not None:
+        return "a directory has a link group"
     if change.kind == "l" and change.mode != SYMLINK_MODE:
         return f"a symlink has mode {change.mode:04o}"
     return xattrs_problem(change)

@@ -99,8 +99,8 @@ class ImageFold:
         if len(members) == 1 or min(members) != leader:
             return [f"hard-link group has {len(members)} paths, first {min(members)!r}: not led by its first of two or more"]
         found = map(self.entries.__getitem__, members)
-        inodes = {(one.mode, one.content, one.size, one.xattrs, one.uid, one.gid, one.acl) for one in found}
-        return [] if len(inodes) == 1 else ["paths of one hard-link group differ in mode, content, attributes or owner"]
+        inodes = {(one.kind, one.mode, one.content, one.size, one.target, one.xattrs, one.uid, one.gid, one.acl) for one in found}
+        return [] if len(inodes) == 1 else ["paths of one hard-link group differ in kind, mode, content, target, attributes or owner"]
 
 
 def fold_events(events: tuple[Event, ...]) -> Fold:

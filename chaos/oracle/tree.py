@@ -28,6 +28,7 @@ KINDS = {
     stat.S_IFCHR: "c",
     stat.S_IFBLK: "b",
 }
+KINDS_IN_GROUPS = ("f", "l", "p")
 OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 MOUNTINFO = "/proc/self/mountinfo"
@@ -36,7 +37,7 @@ Inode = tuple[int, int]
 
 @dataclass(slots=True)
 class Walk:
-    """What one listing gathers. `inodes` has the paths of every file seen, by inode."""
+    """What one listing gathers. `inodes` has the paths of every file, symlink and FIFO with several names, by inode."""
 
     mounts: frozenset[bytes]
     entries: dict[bytes, Entry] = field(default_factory=dict)
@@ -98,7 +99,7 @@ def list_directory(walk: Walk, descriptor: int, path: bytes) -> list[bytes]:
         walk.entries[child] = read_entry(descriptor, name, status)
         if stat.S_ISDIR(status.st_mode):
             below.append(child)
-        elif stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+        elif walk.entries[child].kind in KINDS_IN_GROUPS and status.st_nlink > 1:
             walk.inodes.setdefault((status.st_dev, status.st_ino), []).append(child)
     return below
 

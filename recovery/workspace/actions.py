@@ -67,10 +67,10 @@ class PlacePipe(msgspec.Struct, frozen=True, tag=True):
 
 
 class LinkFile(msgspec.Struct, frozen=True, tag=True):
-    """Give the file at `source` the further name `path`.
+    """Give the file, symlink (itself, never what it leads to) or FIFO at `source` the further name `path`.
 
     Repeating: making a name is atomic and replaces nothing. A group of which only some names were made is found by the next scan
-    as a smaller group of the right file, and the missing names are linked to it.
+    as a smaller group of the right node, and the missing names are linked to it.
     """
 
     path: bytes

@@ -1,4 +1,4 @@
-"""Hard-link groups of a scan: which names are one file, and which files have a further name outside."""
+"""Hard-link groups of a scan: which names are one file, symlink or FIFO, and which of these have a further name outside."""
 
 from dataclasses import dataclass, field
 
@@ -19,9 +19,10 @@ class _Group:
 
 
 def join_groups(seen: dict[bytes, Listing], taken: set[int]) -> list[Untracked]:
-    """Give every file with further names the first of them, in byte order, as its `link`; the files with names outside are returned.
+    """Give every file, symlink and FIFO with further names the first of them, in byte order, as its `link`; those with names outside (or
+    excluded) are returned.
 
-    Names of one file that were read at different moments get the newest reading, so that the image is consistent in itself; those that had
+    Names of one inode that were read at different moments get the newest reading, so that the image is consistent in itself; those that had
     another are looked at again by the next scan.
     """
     groups: dict[tuple[int, int], _Group] = {}

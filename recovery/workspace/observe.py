@@ -103,13 +103,15 @@ def observe_open_directory(descriptor: int, tracking: Tracking, *, is_root: bool
     return entry, before, has.untracked
 
 
-def observe_link(name: bytes, directory: int, found: os.stat_result, tracking: Tracking) -> Entry:
-    """The entry of a symlink, never followed."""
+def observe_link(name: bytes, directory: int, found: os.stat_result, tracking: Tracking) -> Observed:
+    """The entry of a symlink, never followed (its `link` left None), its version, and nothing."""
     try:
         target = os.readlink(name, dir_fd=directory)
     except OSError as error:
         raise_changed(error)
-    return Entry("l", LINK_MODE, target=target, mtime_ns=bounded_time(found.st_mtime_ns), owner=_owner_of(found, tracking))
+    _check_named(name, directory, found)
+    entry = Entry("l", LINK_MODE, target=target, mtime_ns=bounded_time(found.st_mtime_ns), owner=_owner_of(found, tracking))
+    return entry, key_of(found), ()
 
 
 def observe_pipe(name: bytes, directory: int, found: os.stat_result, tracking: Tracking) -> Observed:
@@ -118,8 +120,16 @@ def observe_pipe(name: bytes, directory: int, found: os.stat_result, tracking: T
         has = read_attributes(f"/proc/self/fd/{directory}/".encode() + name, found, tracking)
     except OSError as error:
         raise_changed(error)
+    _check_named(name, directory, found)
     mtime_ns = bounded_time(found.st_mtime_ns)
     return Entry("p", found.st_mode & MODE_BITS, None, 0, None, None, None, mtime_ns, has.owner, has.acl), key_of(found), has.untracked
+
+
+def _check_named(name: bytes, directory: int, found: os.stat_result) -> None:
+    """`ChangedUnderneath` when a node with further names, looked at by one of them, is no longer what that name stands for: what was read
+    would be given to all its names. Of a node with one name the next scan finds the other version."""
+    if found.st_nlink > 1 and key_of(os.stat(name, dir_fd=directory, follow_symlinks=False)) != key_of(found):
+        raise ChangedUnderneath
 
 
 def _owner_of(found: os.stat_result, tracking: Tracking) -> tuple[int, int] | None:

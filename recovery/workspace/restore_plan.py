@@ -1,7 +1,7 @@
 """From what the workspace holds and what it should hold to the plan of a restore. Pure: nothing is opened, nothing moved.
 
-Order, and why: victims first (a name must be free before something is placed there); directories, parents first; files, links, FIFOs;
-further names of hard-linked files, once their first is there; then attributes of what stayed; last the directories, deepest first,
+Order, and why: victims first (a name must be free before something is placed there); directories, parents first; files, symlinks, FIFOs;
+further names of those that have several, once their first is there; then attributes of what stayed; last the directories, deepest first,
 because a final mode may forbid work below it and work below it changes its time. What is already right is in no action: it keeps
 its inode and its times.
 
@@ -28,7 +28,7 @@ from recovery.workspace.actions import (
     RestorePlan,
     SetAttributes,
 )
-from recovery.workspace.link_groups import choose_kept_files, group_key
+from recovery.workspace.link_groups import choose_kept, group_key
 from recovery.workspace.values import MOUNT, OUTSIDE_LINK, PARTS, Scan, Untracked
 
 _BLOCK_BYTES = 4096
@@ -72,7 +72,7 @@ class _Work:
     owners: bool
     acls: bool
     holders: set[bytes] = field(default_factory=set)
-    kept_files: frozenset[bytes] = frozenset()
+    kept: frozenset[bytes] = frozenset()
     outside: frozenset[bytes] = frozenset()
     actions: list[Action] = field(default_factory=list)
     gone: set[bytes] = field(default_factory=set)
@@ -132,7 +132,7 @@ def _refuse_excluded(work: _Work) -> None:
 def _displace(work: _Work) -> None:
     found = work.found.image
     work.outside = frozenset(one.path for one in work.found.untracked if one.kind == OUTSIDE_LINK)
-    work.kept_files = choose_kept_files(found, work.target, work.outside)
+    work.kept = choose_kept(found, work.target, work.outside)
     nodes = {one.path: one for one in work.found.untracked if one.kind not in (MOUNT, *PARTS)}
     for path in sorted([*found, *nodes]):
         if path and parent_of(path) in work.gone:
@@ -152,9 +152,7 @@ def _must_move(work: _Work, path: bytes, node: Untracked | None) -> bool:
         return False
     if wanted is None or wanted.kind != entry.kind:
         return True
-    if entry.kind == "f":
-        return path not in work.kept_files
-    return entry.kind == "l" and entry.target != wanted.target
+    return entry.kind != "d" and path not in work.kept
 
 
 def _refuse_mounts(work: _Work) -> None:
@@ -180,35 +178,40 @@ def _place(work: _Work) -> None:
     missing = [path for path in sorted(work.target) if (path not in found or path in work.gone) and path not in work.holders]
     work.made.update(missing)
     work.touched.update(parent_of(path) for path in missing)
-    by_kind: dict[str, list[bytes]] = {"d": [], "f": [], "l": [], "p": []}
-    for path in missing:
-        by_kind[work.target[path].kind].append(path)
-    work.actions += [MakeDirectory(path) for path in by_kind["d"]]
-    links = _place_files(work, by_kind["f"])
-    for path in by_kind["l"]:
-        entry = work.target[path]
-        work.actions.append(PlaceLink(path, entry.target or b"", entry.mtime_ns, work.owner_of(entry)))
-    for path in by_kind["p"]:
-        entry = work.target[path]
-        work.actions.append(PlacePipe(path, entry.mode, entry.mtime_ns, work.owner_of(entry), work.acl_of(entry)))
+    work.actions += [MakeDirectory(path) for path in missing if work.target[path].kind == "d"]
+    firsts, links = _choose_firsts(work, missing)
+    for kind in ("f", "l", "p"):
+        work.actions += [_make_place(work, path) for path in firsts if work.target[path].kind == kind]
     work.actions += links
 
 
-def _place_files(work: _Work, paths: Iterable[bytes]) -> list[LinkFile]:
-    """Places the files of `paths`, one per group; the rest is returned as further names."""
-    sources = {group_key(path, work.target[path]): path for path in sorted(work.kept_files, reverse=True)}
+def _choose_firsts(work: _Work, missing: Iterable[bytes]) -> tuple[list[bytes], list[LinkFile]]:
+    """Of the missing files, symlinks and FIFOs those to be made, one per group; and the further names of these and of what stays."""
+    sources = {group_key(path, work.target[path]): path for path in sorted(work.kept, reverse=True)}
+    firsts: list[bytes] = []
     links: list[LinkFile] = []
-    for path in paths:
+    for path in missing:
         entry = work.target[path]
         key = group_key(path, entry)
+        if entry.kind == "d":
+            continue
         if key in sources:
             links.append(LinkFile(path, sources[key]))
-            continue
-        sources[key] = path
-        time = None if work.has_excludes else entry.mtime_ns
-        owner, acl = work.owner_of(entry), work.acl_of(entry)
-        work.actions.append(PlaceFile(path, entry.content or b"", entry.size, entry.mode, time, entry.xattrs, owner, acl))
-    return links
+        else:
+            sources[key] = path
+            firsts.append(path)
+    return firsts, links
+
+
+def _make_place(work: _Work, path: bytes) -> PlaceFile | PlaceLink | PlacePipe:
+    entry = work.target[path]
+    owner, acl = work.owner_of(entry), work.acl_of(entry)
+    if entry.kind == "l":
+        return PlaceLink(path, entry.target or b"", entry.mtime_ns, owner)
+    if entry.kind == "p":
+        return PlacePipe(path, entry.mode, entry.mtime_ns, owner, acl)
+    time = None if work.has_excludes else entry.mtime_ns
+    return PlaceFile(path, entry.content or b"", entry.size, entry.mode, time, entry.xattrs, owner, acl)
 
 
 def _set_in_place(work: _Work) -> None:

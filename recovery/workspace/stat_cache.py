@@ -18,7 +18,7 @@ from eventlog.image import Entry, Kind
 from eventlog.image_tree import Directory
 from recovery.workspace.listing import Key, Listing
 
-_MAGIC = b"CWSCAN\0\1"
+_MAGIC = b"CWSCAN\0\2"
 _DIGEST = 32
 STEP = "scan.cache"
 

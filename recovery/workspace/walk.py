@@ -222,10 +222,9 @@ class Walk:
             self._note(frame, name, key, entry, untracked)
             frame.listing.below[name] = key[:2]
         elif kind == "l":
-            self._note(frame, name, key, observe.observe_link(name, descriptor, found, self._tracking), ())
+            self._note_named(frame, name, observe.observe_link(name, descriptor, found, self._tracking))
         elif kind == "p":
-            entry, key, untracked = observe.observe_pipe(name, descriptor, found, self._tracking)
-            self._note(frame, name, key, entry, untracked)
+            self._note_named(frame, name, observe.observe_pipe(name, descriptor, found, self._tracking))
         else:
             self._note(frame, name, key, None, (kind,))
 
@@ -234,15 +233,17 @@ class Walk:
 
     def _take_file(self, frame: Frame, name: bytes, key: Key) -> None:
         known = self.groups.get((key[0], key[1])) if key[3] > 1 else None
-        if known is not None and known[1] == key:
-            entry, key, untracked = known
-        else:
-            entry, key, untracked = observe.observe_file(name, self.current(), self._tracking, self._keep)
+        if known is None or known[1] != key:
+            known = observe.observe_file(name, self.current(), self._tracking, self._keep)
             self.hashed += 1
-            if key[3] > 1:
-                self.groups[(key[0], key[1])] = entry, key, untracked
+        self._note_named(frame, name, known)
+
+    def _note_named(self, frame: Frame, name: bytes, observed: observe.Observed) -> None:
+        """`_note` of a file, symlink or FIFO, which may have further names."""
+        entry, key, untracked = observed
         self._note(frame, name, key, entry, untracked)
         if key[3] > 1:
+            self.groups[(key[0], key[1])] = observed
             frame.listing.linked[name] = entry
             frame.listing.versions[name] = key
 

@@ -216,6 +216,7 @@ def test_fold_takes_a_directory_that_becomes_a_file_with_all_below_it_deleted() 
         replace(LINK, target=b""),
         replace(LINK, mode=0o644),
         replace(PIPE, size=1),
+        replace(ROOT, link=b"x"),
     ],
 )
 def test_check_image_refuses_an_entry_whose_columns_do_not_fit_its_kind(entry: Entry) -> None:
@@ -234,6 +235,8 @@ def test_check_image_refuses_an_entry_whose_columns_do_not_fit_its_kind(entry: E
         {b"": ROOT, b"a": replace(HELLO, link=b"b"), b"b": replace(HELLO, link=b"b")},
         {b"": ROOT, b"a": HELLO, b"b": replace(HELLO, link=b"a")},
         {b"": ROOT, b"a": replace(HELLO, link=b"a"), b"b": replace(HELLO, link=b"a", mode=0o600)},
+        {b"": ROOT, b"a": replace(ROOT, link=b"a"), b"b": replace(ROOT, link=b"a")},
+        {b"": ROOT, b"a": replace(HELLO, link=b"a"), b"b": Entry("p", 0o644, link=b"a")},
     ],
 )
 def test_check_image_refuses_what_is_not_whole(image: dict[bytes, Entry]) -> None:

@@ -19,7 +19,6 @@ SEED = int(os.environ.get("CRASHWORTHY_PAIRS_SEED", "1"))
 SAMPLE = 6
 NAMES = [name for name in FULLY_TRACKED if name not in HUGE and (os.geteuid() == 0 or name != "modes")]
 """`modes` has a file that its own owner may not read, so only root can image it."""
-LINKED_SYMLINKS = "hardlinks"
 PAIRS = list(itertools.permutations(NAMES, 2))
 
 
@@ -37,14 +36,7 @@ def put_back(sandbox: Sandbox, wanted: str, present: str) -> None:
         raise AssertionError(f"CRASHWORTHY_PAIRS_SEED={SEED}: {wanted} over {present}\n{differences(sandbox.root, fresh)}")
 
 
-def known_faults(wanted: str) -> list[pytest.MarkDecorator]:
-    reason = "fault: an image does not hold that two symlinks are one inode, nor list it as untracked"
-    return [pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)] if wanted == LINKED_SYMLINKS else []
-
-
-@pytest.mark.parametrize(
-    ("wanted", "present"), [pytest.param(*pair, marks=known_faults(pair[0])) for pair in random.Random(SEED).sample(PAIRS, SAMPLE)]
-)
+@pytest.mark.parametrize(("wanted", "present"), random.Random(SEED).sample(PAIRS, SAMPLE))
 def test_a_tree_is_put_back_over_another(sandbox: Sandbox, wanted: str, present: str) -> None:
     put_back(sandbox, wanted, present)
 
@@ -65,5 +57,5 @@ def test_every_tree_is_put_back_over_every_other() -> None:
             finally:
                 remove_trees(sandbox.root, sandbox.base / "other")
                 sandbox.close()
-    assert failed == [pair for pair in PAIRS if pair[0] == LINKED_SYMLINKS], "known_faults says why those of hardlinks fail, and only they"
+    assert not failed
     print(f"{len(PAIRS)} pairs in {time.monotonic() - begun:.0f} s")

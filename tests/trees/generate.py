@@ -16,7 +16,7 @@ BASE_NS = 1600000000 * 10**9
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One path to make: `f` with content, `d`, `l` with target in `content`, `p`, or `h`, a further name of the file `content`."""
+    """One path to make: `f` with content, `d`, `l` with target in `content`, `p`, or `h`, a further name of the file, symlink or FIFO `content`."""
 
     kind: str
     content: bytes = b""
@@ -38,17 +38,17 @@ _paths = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map(b"/".join)
 
 @st.composite
 def trees(draw: st.DrawFn) -> Tree:
-    """A tree: every parent is a directory, every further name belongs to a file."""
+    """A tree: every parent is a directory, every further name belongs to a file, symlink or FIFO."""
     tree: Tree = {b"": draw(_directories)}
     for path, node in draw(st.lists(st.tuples(_paths, _nodes), max_size=14)):
         parents = [path[:at] for at in range(len(path)) if path[at : at + 1] == b"/"]
         if path in tree or any(one in tree and tree[one].kind != "d" for one in parents):
             continue
         if node.kind == "h":
-            files = sorted(one for one, other in tree.items() if other.kind == "f")
-            if not files:
+            firsts = sorted(one for one, other in tree.items() if other.kind in ("f", "l", "p"))
+            if not firsts:
                 continue
-            node = Node("h", draw(st.sampled_from(files)))
+            node = Node("h", draw(st.sampled_from(firsts)))
         for one in parents:
             tree.setdefault(one, draw(_directories))
         tree[path] = node
@@ -77,7 +77,7 @@ def _make_node(base: bytes, path: bytes, node: Node) -> None:
     elif node.kind == "p":
         os.mkfifo(full)
     elif node.kind == "h":
-        os.link(base + b"/" + node.content, full)
+        os.link(base + b"/" + node.content, full, follow_symlinks=False)
 
 
 def _finish_node(full: bytes, node: Node) -> None:

@@ -77,7 +77,7 @@ def scan(workspace: Path) -> tuple[Image, dict[bytes, bytes]]:
         if stat.S_ISSOCK(status.st_mode):
             continue
         rows[path] = row_of(full, path, status, contents)
-        if stat.S_ISREG(status.st_mode):
+        if not stat.S_ISDIR(status.st_mode):
             groups.setdefault((status.st_dev, status.st_ino), []).append(path)
     for paths in groups.values():
         for path in paths if len(paths) > 1 else []:

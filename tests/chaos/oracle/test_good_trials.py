@@ -77,6 +77,9 @@ def test_hard_links_modes_fifos_and_attributes_pass(tmp_path: Path) -> None:
     os.link(trial.work / "m", trial.work / "sub" / "z")
     os.link(trial.work / "m", trial.work / "b")
     os.mkfifo(trial.work / "pipe", 0o640)
+    os.symlink("m", trial.work / "alias")
+    for name in ("pipe", "alias"):
+        os.link(trial.work / name, trial.work / "sub" / name, follow_symlinks=False)
     os.chmod(trial.work / "sub", 0o1750)
     os.chmod(trial.work / "b", 0o4711)
     for name in ("user.zeta", "user.alpha"):

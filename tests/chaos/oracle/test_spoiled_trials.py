@@ -248,6 +248,7 @@ TREE_SPOILS: list[tuple[str, Spoil, str, str]] = [
     ("a missing path", lambda trial: (trial.work / "notes" / "b.txt").unlink(), "notes/b.txt", "11 call_settled call 2"),
     ("another target", lambda trial: relink(trial), "link", "4 call_settled call 1"),
     ("a link group", lambda trial: group(trial), "log.txt", "4 call_settled call 1"),
+    ("a symlink's group", lambda trial: group(trial, "link"), "link", "4 call_settled call 1"),
     ("an attribute", lambda trial: os.setxattr(trial.work / "notes", "user.x", b""), "notes", "1 session_opened"),
     ("another kind", lambda trial: become_pipe(trial), "log.txt", "4 call_settled call 1"),
 ]
@@ -259,9 +260,9 @@ def relink(trial: Trial) -> None:
     (trial.work / "link").symlink_to("notes")
 
 
-def group(trial: Trial) -> None:
-    """Two equal files become one inode."""
-    os.link(trial.work / "log.txt", trial.work / "zz")
+def group(trial: Trial, name: str = "log.txt") -> None:
+    """A file or symlink gets a second name."""
+    os.link(trial.work / name, trial.work / "zz", follow_symlinks=False)
 
 
 def become_pipe(trial: Trial) -> None:

@@ -367,6 +367,26 @@ def test_case_12_the_file_outside_is_not_changed_through_its_link(space: Space) 
     assert stat.S_IMODE(outside.stat().st_mode) == 0o600
 
 
+def test_case_12_a_group_of_symlinks_comes_back_and_what_they_lead_to_gets_no_name(space: Space) -> None:
+    outside = Path(space.base, "outside")
+    outside.write_bytes(b"canary")
+    os.symlink(outside, space.at("a"))
+    os.mkfifo(space.at("p"))
+    for source, name in (("a", "b"), ("p", "q")):
+        os.link(space.at(source), space.at(name), follow_symlinks=False)
+    target = space.snapshot()
+    for name in ("a", "b", "q"):
+        os.unlink(space.at(name))
+    os.symlink(outside, space.at("a"))
+    os.symlink(outside, space.at("b"))
+    os.mkfifo(space.at("q"))
+    space.restore(target)
+    assert space.scan() == target
+    assert os.lstat(space.at("a")).st_ino == os.lstat(space.at("b")).st_ino and outside.stat().st_nlink == 1
+    assert os.lstat(space.at("p")).st_ino == os.lstat(space.at("q")).st_ino
+    assert space.plan(target).actions == ()
+
+
 def test_case_12_what_is_in_quarantine_is_not_written_through_the_tree(space: Space) -> None:
     os.link(space.write("a", b"same"), space.at("b"))
     os.unlink(space.at("b"))

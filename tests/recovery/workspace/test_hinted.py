@@ -110,8 +110,11 @@ def test_a_write_through_another_name_is_found(pair: Pair) -> None:
 
 
 def test_a_second_name_changes_the_first(pair: Pair) -> None:
+    (pair.root / "a" / "link").symlink_to("file")
     wait_until_old(pair)
     os.link(pair.root / "a" / "file", pair.root / "b" / "second")
+    pair.compare()
+    os.link(pair.root / "a" / "link", pair.root / "b" / "third", follow_symlinks=False)
     pair.compare()
 
 
@@ -267,7 +270,7 @@ class World:
         self.directory().rename(self.new())
 
     def do_link(self) -> None:
-        os.link(self.file(), self.new())
+        os.link(self.source.choice(self.files + self.others), self.new(), follow_symlinks=False)
 
     def do_symlink(self) -> None:
         os.symlink("nowhere", self.new())

@@ -92,6 +92,18 @@ def test_case_12_a_file_linked_to_the_outside_is_never_changed_in_place() -> Non
     assert plan({b"a": replace(ONE, mtime_ns=9)}, {b"a": ONE}, outside, outside).actions == ()
 
 
+@pytest.mark.parametrize("one", [Entry("l", 0o777, target=b"t"), Entry("p", 0o600)])
+def test_case_12_groups_of_symlinks_and_fifos_are_joined_and_split(one: Entry) -> None:
+    group = replace(one, link=b"a")
+    joined = plan({b"a": one, b"b": one}, {b"a": group, b"b": group})
+    assert joined.actions == (Displace(b"b", one.kind), LinkFile(b"b", b"a"), FINISH_ROOT)
+    split = plan({b"a": group, b"b": group}, {b"a": one, b"b": one})
+    assert [type(action) for action in split.actions] == [Displace, Displace, *2 * [type(split.actions[2])], FinishDirectory]
+    made = plan({}, {b"a": group, b"b": group})
+    assert [action.path for action in made.actions] == [b"a", b"b", b""] and made.actions[1] == LinkFile(b"b", b"a")
+    assert plan({b"a": group, b"b": group}, {b"a": group, b"b": group}).actions == ()
+
+
 def test_untracked_nodes_of_the_target_stay_and_others_are_victims() -> None:
     mine, new = Untracked(b"mine", "socket"), Untracked(b"new", "socket")
     assert plan({}, {}, (mine, new), (mine,)).actions == (Displace(b"new", "socket"), FINISH_ROOT)

@@ -18,6 +18,7 @@ from eventlog.errors import ScanError
 from eventlog.image import check_image, decode_xattrs, root_hash
 from recovery.workspace import observe, walk
 from recovery.workspace.content import read_content, read_verified
+from recovery.workspace.profile import Profile
 from recovery.workspace.scan import RootMissing, Untracked, scan
 from tests.recovery.workspace.support import Space, make_tree, run_as_ordinary_user, run_in_child, run_with_own_mounts
 
@@ -79,6 +80,48 @@ def test_case_12_hard_links_name_their_group_and_links_to_the_outside_are_listed
     assert found.image[b"a"].link == found.image[b"z/one"].link == b"a"
     assert found.image[b"alone"].link is None
     assert found.untracked == (Untracked(b"alone", "outside link"),)
+
+
+def test_case_12_symlinks_and_fifos_name_their_group_too(space: Space) -> None:
+    space.write("file")
+    os.symlink("file", space.at("z"))
+    os.mkfifo(space.at("p"), 0o640)
+    for source, name in (("z", "a"), ("p", "b")):
+        os.link(space.at(source), space.at(name), follow_symlinks=False)
+        os.link(space.at(source), f"{space.base}/outside-{name}", follow_symlinks=False)
+    found = space.scan()
+    check_image(found.image)
+    links = {path: entry.link for path, entry in found.image.items() if entry.link is not None}
+    assert links == {b"a": b"a", b"z": b"a", b"b": b"b", b"p": b"b"}
+    assert found.untracked == tuple(Untracked(path, "outside link") for path in (b"a", b"b", b"p", b"z"))
+
+
+def test_case_12_a_name_that_is_excluded_is_an_outside_link_of_a_symlink(space: Space) -> None:
+    os.symlink("x", space.at("kept"))
+    os.link(space.at("kept"), space.at("left-out"), follow_symlinks=False)
+    found = scan(space.root, side_directory_name=None, profile=Profile(("left-out",)))
+    assert sorted(found.image) == [b"", b"kept"] and found.image[b"kept"].link is None
+    assert found.untracked == (Untracked(b"kept", "outside link"),)
+
+
+def test_case_02_a_name_that_became_another_link_while_its_group_was_read_gives_its_group_nothing(
+    space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two names of one symlink; between the look and the reading one name becomes another link, which is no second name of it."""
+    os.symlink("old", space.at("a"))
+    os.link(space.at("a"), space.at("b"), follow_symlinks=False)
+    read = os.readlink
+
+    def swap_and_read(name: bytes | str, *, dir_fd: int | None = None) -> bytes | str:
+        if name == b"a" and read(space.at("a")) == "old":
+            os.symlink("new", space.at("c"))
+            os.rename(space.at("c"), space.at("a"))
+        return read(name, dir_fd=dir_fd)
+
+    monkeypatch.setattr(observe.os, "readlink", swap_and_read)
+    found = space.scan()
+    assert (found.image[b"a"].target, found.image[b"b"].target) == (b"new", b"old")
+    assert found.image[b"a"].link is None
 
 
 def test_case_05_sockets_and_devices_are_named_and_never_opened(space: Space) -> None:
