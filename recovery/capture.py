@@ -6,7 +6,7 @@ C5), from the third on it needs a person.
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -59,24 +59,26 @@ def list_untracked(nodes: tuple[Untracked, ...]) -> list[events.Untracked]:
     return [events.Untracked(encode_bytes(node.path), node.kind) for node in nodes]
 
 
-def look(root: str, scanner: Scanner | None, profile: Profile, against: Image) -> Scan:
+def look(root: str, scanner: Scanner | None, profile: Profile, against: Image, processes: Collection[int] = ()) -> Scan:
     """One scan of a workspace against an image (`Scanner.scan`), by the driver's own scanner where there is one, which has the session's
-    `profile`. Raises ScanError, RootMissing."""
+    `profile`. `processes` are the pids of the space that live: a store through a mapping of theirs moves no time. Raises ScanError,
+    RootMissing."""
     if scanner is not None:
-        return scanner.scan(against=against)
+        return scanner.scan(processes=processes, against=against)
     return scan(root, side_directory_name=RESERVED_NAME, profile=profile, against=against)
 
 
 def look_again(context: Context, against: Image) -> Scan:
     """`look` by a driver."""
-    return look(context.root, context.scanner, context.profile, against)
+    return look(context.root, context.scanner, context.profile, against, context.space.list_processes())
 
 
 def look_by_hints(context: Context) -> Scan:
     """One scan, of what the driver's watcher names where it has one. Raises ScanError, RootMissing."""
     if context.scanner is None or context.watch is None:
         return look_again(context, context.journal.state.image)
-    return context.scanner.scan(hints=context.watch.drain(), against=context.journal.state.image)
+    processes = context.space.list_processes()
+    return context.scanner.scan(hints=context.watch.drain(), processes=processes, against=context.journal.state.image)
 
 
 def capture(context: Context, *, whole: bool = False) -> Capture:

@@ -1,6 +1,7 @@
 """Facts for the decision, gathered only after everything condemned is dead (rule T4). Asks, judges nothing, changes nothing."""
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from eventlog.errors import CorruptError, LogMissingError, ScanError
@@ -49,10 +50,12 @@ def gather(
     host: Host,
     accepted: str,
     scanner: Scanner | None = None,
+    processes: Collection[int] = (),
 ) -> Evidence:
-    """All facts. `accepted` is the root hash of an outside state that a person accepted (rule C4). Raises ScanError."""
+    """All facts. `accepted` is the root hash of an outside state that a person accepted (rule C4); `processes` the pids of the space that
+    live, a claimed command's among them. Raises ScanError."""
     root_fact = observe_root(root, state)
-    found = look(root, scanner, state.profile, state.image) if root_fact is RootFact.PRESENT else None
+    found = look(root, scanner, state.profile, state.image, processes) if root_fact is RootFact.PRESENT else None
     removed, difference, scanned = _compare(state, found)
     if difference is DifferenceFact.MASS_DELETION and scanned == accepted:
         difference = DifferenceFact.DIFFERENT

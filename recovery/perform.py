@@ -105,6 +105,7 @@ def _gather(context: Context) -> Evidence:
             context.host,
             context.accept_outside,
             context.scanner,
+            context.space.list_processes(),
         )
     except ScanError as error:
         if state.open_call is not None:

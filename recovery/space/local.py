@@ -30,7 +30,7 @@ from eventlog.process_identity import ProcessIdentity, is_dead, open_process
 from recovery.space import protocol
 from recovery.space.identity import is_stopped, kill_and_wait
 from recovery.space.ledger import Ledger
-from recovery.space.marks import MarkSetting, name_mark, release_mark
+from recovery.space.marks import MarkSetting, list_command_processes, list_left_processes, name_mark, release_mark
 from recovery.space.output import output_path
 from recovery.space.protocol import (
     Begin,
@@ -211,6 +211,15 @@ class LocalSpace:
                 raise _FAILURES.get(name, OSError)(message)
             case _:
                 raise self._lost(f"the file worker ended during {request.key} without an answer; drive again")
+
+    def list_processes(self) -> frozenset[int]:
+        """Pids of this space's processes, spawner and file worker aside, that are known to be alive now: claimed commands with all they
+        started, and what commands left behind in a cgroup of the space."""
+        found = list_left_processes(self._setting, self.space_id)
+        for attempt in self._ledger.state.attempts.values():
+            if attempt.is_open and attempt.start is not None and attempt.fate != "condemned":
+                found += list_command_processes(attempt.prepared.mark, attempt.start.identity, self._host)
+        return frozenset(found)
 
     def read_output(self, mark: str) -> bytes:
         """The kept output of an exited attempt."""

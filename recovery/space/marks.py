@@ -18,7 +18,7 @@ from typing import Literal
 from eventlog import durable, steps
 from eventlog.errors import FenceIncompleteError, MisuseError
 from eventlog.ports import Clock, Host
-from eventlog.process_identity import ProcessIdentity, is_dead, open_process, read_start_ticks, read_stat
+from eventlog.process_identity import ProcessIdentity, is_alive, is_dead, open_process, read_start_ticks, read_stat
 from eventlog.show import show_text
 from recovery.space.identity import kill_and_wait
 
@@ -26,6 +26,7 @@ MarkKind = Literal["cgroup", "environment"]
 ENVIRONMENT_VARIABLE = "CRASHWORTHY_MARK"
 DEATH_SECS = 10.0
 _NUMBER = re.compile(r"\d+")
+_HELPER_LEAF = re.compile(r"e\d+-(spawner|worker)")
 _NOTHING_TOUCHED = "no workspace path was touched; end what is named and drive again"
 
 
@@ -185,11 +186,7 @@ def _is_absence_proof(leaf: str, owner: ProcessIdentity, host: Host) -> bool:
 
 
 def _members(leaf: str) -> str:
-    found: list[str] = []
-    for directory, _, _ in os.walk(leaf):
-        with contextlib.suppress(OSError), open(f"{directory}/cgroup.procs", encoding="ascii") as file:
-            found.extend(file.read().split())
-    return ", ".join(found) or "unknown"
+    return ", ".join(map(str, _list_members(leaf))) or "unknown"
 
 
 def _kill_by_subreaper(owner: ProcessIdentity, host: Host, clock: Clock, has_command: bool, spare: frozenset[int]) -> None:
@@ -251,6 +248,37 @@ def count_members(leaf: str) -> int:
     with contextlib.suppress(FileNotFoundError), open(f"{leaf}/cgroup.procs", encoding="ascii") as file:
         return len(file.read().split())
     return 0
+
+
+def list_command_processes(mark: str, shim: ProcessIdentity, host: Host) -> list[int]:
+    """Pids under the mark of an attempt whose shim has not ended, the shim too; none where they cannot be seen from here."""
+    kind, _, value = mark.partition(":")
+    if kind == "cgroup":
+        return _list_members(value)
+    if shim.pid_namespace != host.pid_namespace() or not is_alive(shim, host):
+        return []
+    return list_descendants(shim.pid)
+
+
+def list_left_processes(setting: MarkSetting, space_id: str) -> list[int]:
+    """Pids of everything in the space's leaves but spawners and file workers: also of what a command left behind where its shim's sweep
+    did not reach. Only cgroups keep count of that."""
+    if setting.kind != "cgroup":
+        return []
+    found: list[int] = []
+    with contextlib.suppress(FileNotFoundError), os.scandir(f"{setting.base}/crashworthy.{space_id}") as leaves:
+        for leaf in leaves:
+            if leaf.is_dir() and not _HELPER_LEAF.fullmatch(leaf.name):
+                found += _list_members(leaf.path)
+    return found
+
+
+def _list_members(leaf: str) -> list[int]:
+    found: list[int] = []
+    for directory, _, _ in os.walk(leaf):
+        with contextlib.suppress(OSError), open(f"{directory}/cgroup.procs", encoding="ascii") as file:
+            found += map(int, file.read().split())
+    return found
 
 
 def _is_zombie(pid: int) -> bool:
