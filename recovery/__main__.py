@@ -78,11 +78,14 @@ def image(
     new: Annotated[bool, typer.Option("--new", help="begin a log: a session without a script")] = False,
     exclude: Annotated[list[str] | None, typer.Option("--exclude", help="with --new: a .gitignore pattern of paths left out")] = None,
     track: Annotated[list[str] | None, typer.Option("--track", help="with --new: owners or acls, tracked beside the rest")] = None,
+    rehash: Annotated[bool, typer.Option("--rehash", help="trust nothing that was remembered: read every file again")] = False,
+    hints: Annotated[str, typer.Option("--hints", help="full: one look; watch: look until the workspace rests")] = "full",
     accept_outside: AcceptOption = "",
     as_json: JsonOption = False,
 ) -> int:
     """Take an image of a workspace and record it."""
-    order = ImageOrder(str(log), str(workspace), new, accept_outside, as_json, tuple(exclude or ()), tuple(track or ()))
+    profile = tuple(exclude or ()), tuple(track or ())
+    order = ImageOrder(str(log), str(workspace), new, accept_outside, as_json, *profile, rehash, hints)
     return take_image(order, _settings(), _ports())
 
 

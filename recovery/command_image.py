@@ -3,11 +3,11 @@
 import json
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from eventlog import events
-from eventlog.errors import MisuseError
+from eventlog.errors import MisuseError, ScanError
 from eventlog.image import Image
 from eventlog.records import Record
 from eventlog.show import encode_bytes, show_text
@@ -23,6 +23,10 @@ from recovery.space.holders import Holders
 from recovery.state import SessionState
 from recovery.workspace.profile import parse_profile
 from recovery.workspace.values import Untracked
+from recovery.workspace.watch import Watch
+
+LOOKS = 20
+"""Looks by hints cost what changed, so that many are cheap; a tree that never rests must not hold the command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +40,16 @@ class ImageOrder:
     as_json: bool = False
     excludes: tuple[str, ...] = ()
     track: tuple[str, ...] = ()
+    rehash: bool = False
+    hints: str = "full"
 
 
 def take_image(order: ImageOrder, settings: Settings, ports: Ports) -> int:
     """Record the image and print it; the exit code. Raises MisuseError before anything is written."""
+    if order.hints not in ("full", "watch"):
+        raise MisuseError(f"--hints {show_text(order.hints)!r} is neither full nor watch; leave it out for full")
+    if order.hints == "watch" and order.is_new:
+        raise MisuseError("--hints watch has no meaning with --new; begin the log first, then take an image of it with --hints watch")
     if (order.excludes or order.track) and not order.is_new:
         raise MisuseError("--exclude and --track are fixed when a log begins; give them with --new, or leave them out")
     if order.is_new:
@@ -51,21 +61,41 @@ def take_image(order: ImageOrder, settings: Settings, ports: Ports) -> int:
     def work(context: Context) -> int:
         before = context.journal.state.image
         recover(context)
-        found = commit_look(lambda: _record(context))
+        found = commit_look(lambda: _record(context, context.watch))
         changed = _changed(before, context.journal.state.image)
         _print(order, context.journal.state, changed, ports.clock.monotonic() - begun, found.scan.untracked)
         return 0
 
-    return drive(Order(place.state, None, None, order.accept_outside, Act(work, command)), settings, ports)
+    act = Act(work, command, is_fresh=order.rehash)
+    return drive(Order(place.state, None, None, order.accept_outside, act), replace(settings, hints=order.hints), ports)
 
 
-def _record(context: Context) -> Capture:
+def _record(context: Context, watch: Watch | None) -> Capture:
     """What changed since recovery looked; the look."""
-    found = capture_outside(context)
+    found = capture_outside(context) if watch is None else _look_at_rest(context, watch)
     if found.differs:
         observed = events.WorkspaceObserved(context.clock.now_ms(), found.root, found.untracked)
         context.journal.append([Record(observed, found.changes)], found.blobs, "observed")
     return found
+
+
+def _look_at_rest(context: Context, watch: Watch) -> Capture:
+    """The newer of two looks between which nothing changed. Raises ScanError after LOOKS without such a pair.
+
+    A scan reads one directory after the other: of a tree in motion it is an image that was never there at one time. The watcher says what
+    moved since the look before; the root it names each time, for the scan's own unnamed file there (file_clock.py).
+    """
+    found, doubt = capture_outside(context), ""
+    for _ in range(LOOKS):
+        hints = watch.drain()
+        again = capture_outside(context)
+        if not hints.doubt and not hints.whole and hints.changed <= {b""} and again.root == found.root:
+            return again
+        found, doubt = again, hints.doubt
+    why = f" ({doubt})" if doubt else ""
+    raise ScanError(
+        f"{show_text(context.root)} did not rest during {LOOKS} looks{why}; end what changes it, or leave `--hints watch` out, and drive again"
+    )
 
 
 def _begin(order: ImageOrder, settings: Settings, ports: Ports) -> int:

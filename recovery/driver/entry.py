@@ -76,11 +76,13 @@ class Ports:
 @dataclass(frozen=True, slots=True)
 class Act:
     """What a driver does in place of the script, once it has taken over (T1 to T3). `command` is what a refusal names to be run again;
-    without `may_claim` a running command is condemned with the rest."""
+    without `may_claim` a running command is condemned with the rest; with `is_fresh` its scans trust nothing that an earlier process
+    remembered."""
 
     work: Callable[[Context], int]
     command: str
     may_claim: bool = True
+    is_fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +244,13 @@ def _drive_epoch(
             say,
             _tell,
             order.accept_outside,
-            Scanner(root, journal.state.profile, cache_path=scan_cache_path(order.state), boot_id=ports.host.boot_id()),
+            Scanner(
+                root,
+                journal.state.profile,
+                cache_path=scan_cache_path(order.state),
+                boot_id=ports.host.boot_id(),
+                is_fresh=order.act is not None and order.act.is_fresh,
+            ),
             Watch(root) if settings.hints == "watch" else None,
         )
         with Heartbeat(epoch, settings.heartbeat_secs, ports.clock, say, _progress(journal)):

@@ -15,8 +15,8 @@ class Listing(msgspec.Struct):
 
     `stamp` is the directory's own version before it was listed, None when that is no proof that the names are still these. `keys` has
     every name of it but those left out; None for one that must be looked at closely again. `directory` has the entries; `linked` those of
-    files, symlinks and FIFOs with further names, before the group is known, and `versions` the versions of these; `untracked` why a name, or a part of it, is
-    not covered; `below` the names of directories, with device and inode; `excluded` the names
+    files, symlinks and FIFOs with further names, before the group is known, and `versions` the versions of these; `untracked` why a name,
+    or a part of it, is not covered; `below` the names of directories, with device and inode; `excluded` the names
     left out by a pattern.
     """
 

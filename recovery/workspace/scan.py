@@ -43,7 +43,7 @@ def scan(root: str, *, side_directory_name: bytes | None, profile: Excluding | N
 
 class Scanner:
     """Scans one workspace again and again. With `cache_path` it begins with what an earlier process saved there under the same `boot_id`;
-    losing that file costs time only. `hashed` counts the files that the newest scan had to read, `kept`
+    losing that file costs time only; `is_fresh` begins with nothing and replaces what was saved. `hashed` counts the files that the newest scan had to read, `kept`
     has the contents of small ones among them."""
 
     def __init__(
@@ -53,12 +53,14 @@ class Scanner:
         side_directory_name: bytes | None = RESERVED_NAME,
         cache_path: str | None = None,
         boot_id: str = "",
+        is_fresh: bool = False,
     ) -> None:
         self._root = root
         self._profile = profile
         self._reserved = side_directory_name
         self._cache_path = cache_path
         self._boot_id = boot_id
+        self._is_fresh = is_fresh
         self._identity: tuple[int, int] | None = None
         self._known: dict[bytes, Listing] = {}
         self._image = ImageTree()
@@ -162,7 +164,7 @@ class Scanner:
             return
         self._known = {}
         self._identity = identity
-        if self._cache_path is not None and self._boot_id:
+        if self._cache_path is not None and self._boot_id and not self._is_fresh:
             self._known = stat_cache.load(self._cache_path, self._binding(identity))
 
     def _finish(self, walk: Walk, hints: Hints | None, against: Image) -> Scan:

@@ -4,12 +4,19 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 
 from eventlog import events
+from eventlog.ports import LinuxHost
+from recovery.opening import read_log, scan_cache_path
+from recovery.workspace.observe import key_of
+from recovery.workspace.side import RESERVED_NAME
+from recovery.workspace.stat_cache import Binding, load, save
 from tests.crash.person import begun, restore
 from tests.helpers import is_running, read_contents, wait_until
 from tests.recovery.sessions import Sandbox, bash, write
@@ -88,6 +95,65 @@ def test_a_restore_whose_worker_is_killed_is_completed_by_whoever_comes_next(
     assert [event.call for event in sandbox.of_kind(events.CallUndone)] == [2, 3]
     kept = [path.read_bytes() for path in sandbox.base.glob(".crashworthy-*/quarantine/*/*/[ab]")]
     assert sorted(kept) in ([b"new\n", b"two\n"], [b"new\n", b"one\n", b"two\n"])
+
+
+# Looking: everything again, and until the tree rests
+
+
+def test_rehash_believes_nothing_that_was_remembered(sandbox: Sandbox) -> None:
+    """What is remembered is made wrong by hand, as a store that moves no time makes it wrong: only `--rehash` asks the file."""
+    begun(sandbox)
+    image(sandbox)
+    path = sandbox.root / "a"
+    path.write_text("new\n")
+    cache, root = scan_cache_path(str(sandbox.state)), os.stat(sandbox.root)
+    binding = Binding(LinuxHost().boot_id(), root.st_dev, root.st_ino, RESERVED_NAME, ())
+    known = load(cache, binding)
+    known[b""].keys[b"a"] = key_of(os.stat(path))
+    save(cache, binding, known)
+    assert json.loads(image(sandbox, "--json"))["changed"] == 0, "what is remembered is believed"
+    assert json.loads(image(sandbox, "--rehash", "--json"))["changed"] == 1
+    assert read_log(str(sandbox.state)).image[b"a"].content == blake3(b"new\n").digest()
+    assert json.loads(image(sandbox, "--json"))["changed"] == 0
+
+
+def test_an_image_with_a_watcher_is_that_of_a_tree_at_rest(sandbox: Sandbox) -> None:
+    begun(sandbox)
+    (sandbox.root / "d").mkdir()
+    (sandbox.root / "d" / "mine").write_text("by hand")
+    answer = json.loads(image(sandbox, "--hints", "watch", "--json"))
+    assert answer["changed"] == 2
+    assert json.loads(image(sandbox, "--json"))["root"] == answer["root"]
+
+
+def test_a_tree_that_never_rests_has_no_image_with_a_watcher(sandbox: Sandbox) -> None:
+    begun(sandbox)
+    (sandbox.root / "d").mkdir()
+    done = threading.Event()
+
+    def keep_moving() -> None:  # links only: a file that changes between scan and reading ends the command by itself
+        number = 0
+        while not done.is_set():
+            number += 1
+            link = sandbox.root / "d" / f"{number % 50}"
+            link.unlink(missing_ok=True)
+            link.symlink_to(f"{number}")
+
+    mover = threading.Thread(target=keep_moving)
+    mover.start()
+    try:
+        refused = sandbox.run("image", sandbox.state, "--workspace", sandbox.root, "--hints", "watch")
+    finally:
+        done.set()
+        mover.join()
+    assert refused.code == 1 and "did not rest during 20 looks" in refused.err.splitlines()[-1], refused.err
+    image(sandbox, "--hints", "watch")
+
+
+@pytest.mark.parametrize(("more", "words"), [(["--hints", "often"], "neither full nor watch"), (["--hints", "watch", "--new"], "with --new")])
+def test_hints_that_mean_nothing_are_refused(sandbox: Sandbox, more: list[str], words: str) -> None:
+    refused = sandbox.run("image", sandbox.base / "new", "--workspace", sandbox.root, *more)
+    assert refused.code == 78 and words in refused.sentence() and not (sandbox.base / "new").exists()
 
 
 # Over calls in every state

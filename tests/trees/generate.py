@@ -16,7 +16,8 @@ BASE_NS = 1600000000 * 10**9
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One path to make: `f` with content, `d`, `l` with target in `content`, `p`, or `h`, a further name of the file, symlink or FIFO `content`."""
+    """One path to make: `f` with content, `d`, `l` with target in `content`, `p`, or `h`, a further name of the file, symlink or FIFO
+    `content`."""
 
     kind: str
     content: bytes = b""
