@@ -13,6 +13,7 @@ from typing import Any
 
 from eventlog import events
 from eventlog.errors import MisuseError, NeedsPersonError
+from eventlog.image import decode_xattrs
 from eventlog.reader import Reader
 from eventlog.records import Record
 from eventlog.show import encode_bytes, show_path, show_text
@@ -26,6 +27,7 @@ from recovery.opening import is_finished, log_path
 from recovery.perform import check_decidable
 from recovery.settings import Settings
 from recovery.space.holders import Holders
+from recovery.workspace.in_place import Before
 from recovery.workspace.quarantine_tree import UNFINISHED_PREFIX, Displaced, Kept, copy_out, empty, find_displaced
 from recovery.workspace.side import find_sides
 
@@ -106,6 +108,7 @@ def list_quarantine(log: str, as_json: bool) -> int:
                 "rounds": there.rounds if there else 0,
                 "paths": len(there.nodes) if there else 0,
                 "bytes": there.size if there else 0,
+                "changed_in_place": len(there.in_place) if there else 0,
                 "recorded_paths": decision.recorded,
                 "is_open": _is_open(found, seq),
             }
@@ -139,16 +142,34 @@ def _print_nodes(displaced: Displaced) -> None:
         print(f"{_KINDS.get(node.kind, node.kind):<9} {node.size:>12} {show_path(node.path)}")
 
 
+def _before_row(number: int, before: Before) -> dict[str, Any]:
+    pairs = [[{"name": encode_bytes(name), "value": encode_bytes(value)} for name, value in decode_xattrs(some)]
+             for some in (before.xattrs, before.acl)]  # fmt: skip
+    return {"round": number, "path": encode_bytes(before.path), "kind": _KINDS[before.kind], "mode": before.mode,
+            "mtime_ns": before.mtime_ns, "owner": list(before.owner), "xattrs": pairs[0], "acl": pairs[1]}  # fmt: skip
+
+
+def _print_before(number: int, before: Before) -> None:
+    names = [show_path(name) for some in (before.xattrs, before.acl) for name, _ in decode_xattrs(some)]
+    more = f", {', '.join(names)}" if names else ""
+    print(f"in place  {_KINDS[before.kind]} {number}/{show_path(before.path)}: was mode {before.mode:04o}, time {before.mtime_ns} ns, "
+          f"owner {before.owner[0]}:{before.owner[1]}{more}")  # fmt: skip
+
+
 def show_quarantine(log: str, seq: int, as_json: bool) -> int:
-    """Print what one decision displaced, a path a line (`<round>/<path>`, escaped); the exit code. Raises MisuseError."""
+    """Print what one decision displaced, a path a line (`<round>/<path>`, escaped), and what it changed in place; the exit code. Raises
+    MisuseError."""
     found = _find(log)
     displaced = found.at(seq)
     if as_json:
         answer = {"session": found.place.known.opened.name, "decision_seq": seq, "bytes": displaced.size,
-                  "paths": [_row(node) for node in displaced.nodes]}  # fmt: skip
+                  "paths": [_row(node) for node in displaced.nodes],
+                  "in_place": [_before_row(number, before) for number, before in displaced.in_place]}  # fmt: skip
         print(json.dumps(answer))
         return 0
     _print_nodes(displaced)
+    for number, before in displaced.in_place:
+        _print_before(number, before)
     print(f"decision {seq}: {displaced.rounds} rounds, {len(displaced.nodes)} paths, {displaced.size} bytes")
     return 0
 

@@ -1,7 +1,7 @@
 """Carrying out a restore plan. Runs only in the file worker, after every older process is proved dead (I7).
 
-Ordering invariants, each against a crash between its two halves: staging is emptied and the room needed is there before the first
-move; a victim is in quarantine before anything takes its name; a file is complete in staging before it gets its name; a
+Ordering invariants, each against a crash between its two halves: staging is emptied, the room needed is there, and what will be changed
+in place is on record as it was (in_place.py), before the first move; a victim is in quarantine before anything takes its name; a file is complete in staging before it gets its name; a
 directory gets its mode and time after all below it. Nothing is followed,
 overwritten or unlinked in the workspace. Killed anywhere, a new scan, plan and apply reach the same end (actions.py says why for
 each action).
@@ -37,6 +37,7 @@ from recovery.workspace.actions import (
     RestorePlan,
     SetAttributes,
 )
+from recovery.workspace.in_place import encode_before, list_before, write_before
 from recovery.workspace.pack import count_data, lay_out, read_piecewise, write_sparsely
 from recovery.workspace.preflight import refuse_fixed, refuse_owners
 from recovery.workspace.quarantine import Round, open_round
@@ -63,7 +64,7 @@ def apply_plan(
 
     `side` is the absolute path of the side directory; `quarantine_directory` a name below its quarantine (`<log id>-<decision seq>`);
     `pack` is the path of the plan's pack (pack.py). Steps are `<step>.displace.*`,
-    `<step>.place.*`, `<step>.link.*`, `<step>.mkdir.*`, `<step>.set.*`, `<step>.finish.*` and `<step>.clear.*`. The
+    `<step>.record.*`, `<step>.place.*`, `<step>.link.*`, `<step>.mkdir.*`, `<step>.set.*`, `<step>.finish.*` and `<step>.clear.*`. The
     caller syncs the file system before it says that the restore is done.
 
     Raises, before the first move: `FullError` when the room is too little (R4), `RestoreIncompleteError` naming what is immutable or
@@ -74,21 +75,23 @@ def apply_plan(
     try:
         clear_staging(side, f"{step}.clear")
         with _open_pack(pack, plan) as content:
-            _check_room(plan, side, content)
+            record = encode_before(list_before(plan, root))
+            _check_room(plan, side, content, len(record))
             refuse_fixed(plan, root)
             refuse_owners(plan, side, f"{step}.clear")
-            return _apply(plan, root, side, quarantine_directory, content, step)
+            return _apply(plan, root, side, quarantine_directory, content, record, step)
     except OSError as error:
         text = f"the restore could not use {show_path(os.fsencode(side))} or {show_path(os.fsencode(root))}: {error.strerror}"
         raise RestoreIncompleteError(f"{text}. Remove the cause and try again") from error
 
 
-def _apply(plan: RestorePlan, root: str, side: str, quarantine_directory: str, pack: "_Pack", step: str) -> Applied:
+def _apply(plan: RestorePlan, root: str, side: str, quarantine_directory: str, pack: "_Pack", record: bytes, step: str) -> Applied:
     with (
         open_round(side, quarantine_directory) as quarantine,
         Staging(side, f"{quarantine_directory}-{quarantine.number}", f"{step}.clear") as staging,
         Beneath(root) as tree,
     ):
+        write_before(quarantine.directory, quarantine.number, record, f"{step}.record")
         worker = _Worker(tree, quarantine, staging, pack, step)
         for action in plan.actions:
             _perform(worker, action)
@@ -116,11 +119,12 @@ def _open_pack(path: str, plan: RestorePlan) -> Iterator[_Pack]:
         os.close(descriptor)
 
 
-def _check_room(plan: RestorePlan, side: str, pack: _Pack) -> None:
-    """R4. The sizes of the plan are an upper bound; only where they do not fit are the holes of the contents counted out."""
+def _check_room(plan: RestorePlan, side: str, pack: _Pack, recorded: int) -> None:
+    """R4. The sizes of the plan are an upper bound; only where they do not fit are the holes of the contents counted out. `recorded`: the
+    bytes of the record of what is changed in place."""
     room = os.statvfs(side)
     free = room.f_bavail * room.f_frsize
-    needed = plan.needed_bytes
+    needed = plan.needed_bytes + recorded
     if needed > free:
         needed -= sum(
             action.size - count_data(pack.descriptor, pack.offsets[action.content], action.size)

@@ -1,6 +1,7 @@
 """Quarantine: where a restore puts what it displaces, so that nothing is lost (I10, rule R3).
 
     <side>/quarantine/<log id>-<decision seq>/<round>/<relative path>
+    <side>/quarantine/<log id>-<decision seq>/<round>.attributes         what the round changed in place (in_place.py)
 
 Each start of a worker opens the next round (1, 2, 3 ...) exclusively. A victim keeps its relative path below; directories above it
 are made as needed, 0700. A move replaces nothing. The directory is the truth about what was displaced: `list_quarantine` reads it.
@@ -33,15 +34,16 @@ def open_round(side: str, directory: str) -> "Round":
         except FileExistsError:
             number += 1
         else:
-            return Round(os.path.join(above, str(number)), number)
+            return Round(above, number)
 
 
 class Round:
     """One round's directory. A context manager."""
 
-    def __init__(self, path: str, number: int) -> None:
+    def __init__(self, directory: str, number: int) -> None:
+        self.directory = directory
         self.number = number
-        self._tree = Beneath(path)
+        self._tree = Beneath(os.path.join(directory, str(number)))
         self._made: set[bytes] = {b""}
 
     def __enter__(self) -> "Round":
@@ -95,6 +97,8 @@ def list_quarantine(side: str, directory: str) -> tuple[bytes, ...]:
             if not below and path.count(b"/"):
                 listed.append(path)
             for name, is_directory in below:
+                if not path and not is_directory:
+                    continue  # beside the rounds: what they changed in place
                 (pending if is_directory else listed).append(path + b"/" + name if path else name)
     return tuple(sorted(listed))
 

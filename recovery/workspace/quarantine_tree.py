@@ -1,6 +1,7 @@
 """What lies in quarantine, looked at, copied out and deleted. The only code that deletes what a restore displaced.
 
     <side>/quarantine/<log id>-<decision seq>/<round>/<relative path>    (quarantine.py)
+    <side>/quarantine/<log id>-<decision seq>/<round>.attributes         (in_place.py)
 
 Everything is reached by directory descriptors: no link is followed, no FIFO or device opened, no other mount entered. Deleting goes
 children first, so that a kill in between leaves less of the same tree, and doing it again ends it. Steps: `quarantine.empty.*`,
@@ -22,6 +23,7 @@ from eventlog.image import name_of, parent_of
 from eventlog.image_values import MODE_BITS
 from eventlog.kernel import Status, kind_of, look_at, look_through
 from eventlog.show import show_path, show_text
+from recovery.workspace.in_place import Before, read_before
 from recovery.workspace.quarantine import QUARANTINE
 
 UNFINISHED_PREFIX = ".recovery-quarantine-unfinished-"
@@ -45,12 +47,14 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Displaced:
-    """What one decision displaced, as the directories say now: `nodes` leaves out directories with something in them."""
+    """What one decision displaced, as the directories say now: `nodes` leaves out directories with something in them. `in_place` has, by
+    round, what it changed in place, as it was before."""
 
     seq: int
     name: str
     nodes: tuple[Kept, ...]
     rounds: int
+    in_place: tuple[tuple[int, Before], ...] = ()
 
     @property
     def size(self) -> int:
@@ -88,17 +92,26 @@ def find_displaced(sides: tuple[str, ...], log_id: str) -> tuple[Displaced, ...]
 
 def _look(sides: tuple[str, ...], seq: int, name: str) -> Displaced:
     nodes: list[Kept] = []
+    in_place: list[tuple[int, Before]] = []
     rounds = 0
     for side in sides:
+        in_place += _read_before(side, name)
         tree = _open(side, name)
         if tree is None:
             continue
         with tree:
             for path, status, is_leaf in _walk(tree, must_read=False):
-                rounds += path.count(b"/") == 0
+                rounds += path.count(b"/") == 0 and kind_of(status.mode) == "d"
                 if is_leaf and path.count(b"/"):
                     nodes.append(Kept(path, kind_of(status.mode), status.size, (status.device, status.inode)))
-    return Displaced(seq, name, tuple(sorted(nodes, key=lambda node: node.path)), rounds)
+    return Displaced(seq, name, tuple(sorted(nodes, key=lambda node: node.path)), rounds, tuple(in_place))
+
+
+def _read_before(side: str, name: str) -> list[tuple[int, Before]]:
+    try:
+        return read_before(os.path.join(side, QUARANTINE, name))
+    except OSError as error:
+        raise _told(error, os.fsencode(name)) from error
 
 
 def _open(side: str, name: str) -> Beneath | None:
@@ -223,6 +236,8 @@ def _open_up(tree: Beneath, path: bytes) -> int:
 def copy_out(sides: tuple[str, ...], name: str, directory: str, unfinished: str) -> Copied:
     """Copy what a decision displaced into the new directory `directory`, as `<round>/<path>`, with attributes, times and hard links.
 
+    Directories that it changed in place are made with what they had before; what it changed in place of files, symlinks and FIFOs, which
+    are where they were, stands in `<round>.attributes`, copied too.
     Made whole under the name `unfinished` beside it, then moved to its own without replacing; a failure removes what was made.
     Raises MisuseError, FullError; the quarantine is not changed.
     """
@@ -254,6 +269,7 @@ def _copy_and_name(sides: tuple[str, ...], name: str, parent: int, unfinished: s
                     if source is not None:
                         with source:
                             copier.copy_all(source)
+                        copier.give_back(_read_before(side, name))
                 copier.finish()
             durable.sync_filesystem(made, _COPY_STEP)
             durable.move(unfinished, last, _COPY_STEP, source_dir=parent, target_dir=parent)
@@ -281,7 +297,7 @@ class _Copier:
 
     def __init__(self, target: Beneath) -> None:
         self._target = target
-        self._directories: list[tuple[bytes, _Attributes]] = []
+        self._directories: dict[bytes, _Attributes] = {}
         self._first: dict[tuple[int, int], bytes] = {}
         self.paths = 0
         self.size = 0
@@ -294,8 +310,28 @@ class _Copier:
             except OSError as error:
                 raise _told(error, path) from error
 
+    def give_back(self, changed: list[tuple[int, Before]]) -> None:
+        """Make the directories that were changed in place, where nothing displaced lies in them, and have them get what they had."""
+        for number, before in changed:
+            if before.kind != "d":
+                continue
+            path = b"%d/%s" % (number, before.path) if before.path else b"%d" % number
+            try:
+                self._make_way(path)
+            except OSError as error:
+                raise _told(error, path) from error
+            owner = before.owner if os.geteuid() == 0 else None
+            self._directories[path] = _Attributes(before.mode, before.xattrs, before.acl or b"", owner, before.mtime_ns)
+
+    def _make_way(self, path: bytes) -> None:
+        parts = path.split(b"/")
+        for count in range(1, len(parts) + 1):
+            above, name = self._target.parent(b"/".join(parts[:count]))
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, _PRIVATE, dir_fd=above)
+
     def finish(self) -> None:
-        for path, attributes in reversed(self._directories):
+        for path, attributes in sorted(self._directories.items(), reverse=True):
             try:
                 _give(self._target.directory(path), attributes, f"{_COPY_STEP}.finish")
             except OSError as error:
@@ -340,14 +376,15 @@ class _Copier:
                 os.mkdir(name, _PRIVATE, dir_fd=directory)
             # A round's own directory is ours and bears no attributes of anybody.
             if b"/" in path:
-                self._directories.append((path, attributes))
+                self._directories[path] = attributes
             return
         if kind == "p":
             os.mkfifo(name, _PRIVATE_FILE, dir_fd=directory)
             with open_node(name, directory, "p") as made:
                 _give(made, attributes, _COPY_STEP)
             return
-        self.size += _copy_file(name, source, directory, attributes)
+        size = _copy_file(name, source, directory, attributes)
+        self.size += size if b"/" in path else 0  # beside the rounds: what they changed in place
 
 
 def _attributes(descriptor: int, status: Status) -> _Attributes:

@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,8 @@ def displaced(sandbox: Sandbox) -> int:
 
 
 def kept(sandbox: Sandbox) -> list[str]:
-    """Every path below the quarantine's decision directories."""
-    found = [path for side in sandbox.base.glob(f"{SIDE}*/quarantine/*") for path in side.rglob("*")]
+    """Every path below the rounds of the quarantine's decision directories, these too."""
+    found = [path for side in sandbox.base.glob(f"{SIDE}*/quarantine/*") for path in side.rglob("*") if not path.name.endswith(".attributes")]
     return sorted(str(path).partition("/quarantine/")[2].partition("/")[2] for path in found)
 
 
@@ -80,6 +81,48 @@ def test_checkout_copies_with_attributes_and_links_and_moves_nothing(sandbox: Sa
     assert kept(sandbox) == before and not list(sandbox.base.glob(".recovery-quarantine-unfinished-*"))
     os.chmod(out / "1" / "d", 0o750)
     os.chmod(place / "d", 0o750)
+
+
+def test_rule_R3_what_was_changed_in_place_is_shown_and_directories_get_it_in_a_checkout(sandbox: Sandbox) -> None:
+    for name in ("d", "d/e"):
+        (sandbox.root / name).mkdir()
+    (sandbox.root / "d" / "f").write_text("stays")
+    set_one = f"{sys.executable} -c 'import os; os.setxattr(\"d\", \"user.k\", b\"v\")'"
+    first = begun(sandbox, (bash("true"), bash(f"chmod 0711 d; chmod 0640 d/f; {set_one}; touch -d @77.5 d/e; touch -d @78 .")))
+    restore(sandbox, first)
+    seq = next(stored.seq for stored in sandbox.events() if stored.event.kind == "recovery_decided")
+    shown = json.loads(sandbox.run("quarantine", "show", sandbox.state, str(seq), "--json").out)
+    rows = {row["path"]: row for row in shown["in_place"]}
+    assert shown["paths"] == [] and rows.keys() == {"", "d", "d/e", "d/f"}, shown
+    assert rows["d"] | {"mtime_ns": 0} == {
+        "round": 1, "path": "d", "kind": "directory", "mode": 0o711, "mtime_ns": 0, "owner": [os.geteuid(), os.getegid()],
+        "xattrs": [{"name": "user.k", "value": "v"}], "acl": [],
+    }  # fmt: skip
+    assert (rows["d/f"]["mode"], rows["d/e"]["mtime_ns"], rows[""]["mtime_ns"]) == (0o640, 77_500_000_000, 78_000_000_000)
+    lines = sandbox.run("quarantine", "show", sandbox.state, str(seq)).out.splitlines()
+    assert any(line.startswith("in place  directory 1/d: was mode 0711, ") and line.endswith(", user.k") for line in lines), lines
+    (row,) = json.loads(sandbox.run("quarantine", "list", sandbox.state, "--json").out)["decisions"]
+    assert (row["paths"], row["changed_in_place"]) == (0, 4)
+    out = sandbox.base / "out"
+    assert sandbox.run("quarantine", "checkout", sandbox.state, str(seq), out).code == 0
+    assert (stat.S_IMODE((out / "1" / "d").stat().st_mode), os.getxattr(out / "1" / "d", "user.k")) == (0o711, b"v")
+    assert (out / "1" / "d" / "e").stat().st_mtime_ns == 77_500_000_000 and (out / "1").stat().st_mtime_ns == 78_000_000_000
+    assert b"ZC9m" in (out / "1.attributes").read_bytes(), "of a file that stayed where it was: d/f in base64"
+
+
+def test_rule_R3_what_a_killed_round_left_is_not_what_was_there_before(sandbox: Sandbox) -> None:
+    """Killed after `d` was changed back and before `e` was: the first round's record tells of both."""
+    for name in ("d", "e"):
+        (sandbox.root / name).mkdir(mode=0o755)
+    first = begun(sandbox, (bash("true"), bash("chmod 0711 d; chmod 0700 e")))
+    step = "worker@2:restore.finish.attributes.after:1"
+    driver = sandbox.start("restore", sandbox.state, "--at", str(first), "--workspace", sandbox.root, epoch=2, wait=(step,))
+    sandbox.steps.kill(step, driver)
+    assert driver.end() == 1
+    restore(sandbox, first)
+    seq = next(stored.seq for stored in sandbox.events() if stored.event.kind == "recovery_decided")
+    shown = json.loads(sandbox.run("quarantine", "show", sandbox.state, str(seq), "--json").out)
+    assert {row["path"]: row["mode"] for row in shown["in_place"] if row["path"]} == {"d": 0o711, "e": 0o700}, shown
 
 
 @pytest.mark.parametrize("where", ["work/new", "state/new", "there", "nowhere/new"])
