@@ -36,8 +36,9 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
     `mode` is the twelve permission bits (0o777 for a symlink); `content` the BLAKE3 id of a file's bytes and `size` their number; `target`
     a symlink's; `link` the first path, in byte order, of the hard-link group of a file, symlink or FIFO; `xattrs` the encoded pairs of its
-    `user.*` attributes; None where a column does not apply. `mtime_ns` is recorded and is not identity. `owner` is (user id, group id) and `acl` the encoded
-    pairs of its `system.posix_acl_access` and `system.posix_acl_default`; None where they are not tracked, `acl` also where there is none.
+    `user.*` attributes; None where a column does not apply. `mtime_ns` is recorded and is not identity. `owner` is (user id, group id) and
+    `acl` the encoded pairs of its `system.posix_acl_access` and `system.posix_acl_default`; None where they are not tracked, `acl` also
+    where there is none.
 
     A struct of msgspec, because a scan makes one for each path: made nine times, compared three times as fast as a frozen dataclass.
     Copies with other values come from `msgspec.structs.replace`.

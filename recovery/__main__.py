@@ -52,10 +52,15 @@ def run(
 
 
 @app.command(name="drive")
-def drive_again(state: StateArgument, on_interrupted: InterruptedOption = "", accept_outside: AcceptOption = "") -> int:
+def drive_again(
+    state: StateArgument,
+    on_interrupted: InterruptedOption = "",
+    accept_outside: AcceptOption = "",
+    finish: Annotated[bool, typer.Option("--finish", help="end a session that has no script (image --new), for good")] = False,
+) -> int:
     """Drive a session under the next epoch: recover what a crash left, then go on with its script."""
     check_log_exists(str(state))
-    return _drive(str(state), None, _settings(), on_interrupted, accept_outside)
+    return _drive(str(state), None, _settings(), on_interrupted, accept_outside, finish)
 
 
 @app.command()
@@ -154,9 +159,11 @@ def _override(session: Session, settings: Settings) -> Session:
     )
 
 
-def _drive(state: str, session: Session | None, settings: Settings, on_interrupted: str, accept_outside: str) -> int:
+def _drive(
+    state: str, session: Session | None, settings: Settings, on_interrupted: str, accept_outside: str, finish: bool = False
+) -> int:
     choice = parse_on_interrupted(on_interrupted, "--on-interrupted") if on_interrupted else None
-    return drive(Order(state, session, choice, accept_outside), settings, _ports())
+    return drive(Order(state, session, choice, accept_outside, finish=finish), settings, _ports())
 
 
 def _open_standard_handles() -> None:

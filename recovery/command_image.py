@@ -8,7 +8,6 @@ from typing import Any
 
 from eventlog import events
 from eventlog.errors import MisuseError, ScanError
-from eventlog.image import Image
 from eventlog.records import Record
 from eventlog.show import encode_bytes, show_text
 from recovery.capture import Capture, capture_outside, commit_look
@@ -59,10 +58,10 @@ def take_image(order: ImageOrder, settings: Settings, ports: Ports) -> int:
     begun = ports.clock.monotonic()
 
     def work(context: Context) -> int:
-        before = context.journal.state.image
+        before = context.journal.state.head_seq
         recover(context)
         found = commit_look(lambda: _record(context, context.watch))
-        changed = _changed(before, context.journal.state.image)
+        changed = _count_changed(context, before)
         _print(order, context.journal.state, changed, ports.clock.monotonic() - begun, found.scan.untracked)
         return 0
 
@@ -71,9 +70,9 @@ def take_image(order: ImageOrder, settings: Settings, ports: Ports) -> int:
 
 
 def _record(context: Context, watch: Watch | None) -> Capture:
-    """What changed since recovery looked; the look."""
+    """What changed since recovery looked, what no image holds too; the look."""
     found = capture_outside(context) if watch is None else _look_at_rest(context, watch)
-    if found.differs:
+    if found.differs or found.scan.untracked != context.journal.state.untracked:
         observed = events.WorkspaceObserved(context.clock.now_ms(), found.root, found.untracked)
         context.journal.append([Record(observed, found.changes)], found.blobs, "observed")
     return found
@@ -94,7 +93,8 @@ def _look_at_rest(context: Context, watch: Watch) -> Capture:
         found, doubt = again, hints.doubt
     why = f" ({doubt})" if doubt else ""
     raise ScanError(
-        f"{show_text(context.root)} did not rest during {LOOKS} looks{why}; end what changes it, or leave `--hints watch` out, and drive again"
+        f"{show_text(context.root)} did not rest during {LOOKS} looks{why}; end what changes it, or leave `--hints watch` out, "
+        "and drive again"
     )
 
 
@@ -125,14 +125,14 @@ def _begin(order: ImageOrder, settings: Settings, ports: Ports) -> int:
     return 0
 
 
-def _changed(before: Image, after: Image) -> int:
-    """How many paths have another identity, are new, or are gone."""
-    gone = sum(path not in after for path in before)
-    return gone + sum(path not in before or not before[path].has_identity_of(entry) for path, entry in after.items())
+def _count_changed(context: Context, before: int) -> int:
+    """How many paths the events after `before` changed: as `eventlog show` counts them, so that times count, in an event that has more."""
+    events_after = (stored for stored in context.journal.reader.events(context.journal.stream) if stored.seq > before)
+    return len({change.path for stored in events_after for change in stored.changes})
 
 
 def _print(order: ImageOrder, state: SessionState, changed: int, seconds: float, untracked: tuple[Untracked, ...]) -> None:
-    """`untracked` is what was seen just now: an event says it only with an image that differs."""
+    """`untracked` is what was seen just now."""
     files = {entry.link or path: entry.size for path, entry in state.image.items() if entry.kind == "f"}
     answer: dict[str, Any] = {
         "session": state.opened.name,

@@ -28,7 +28,7 @@ from recovery.perform import check_decidable
 from recovery.settings import Settings
 from recovery.space.holders import Holders
 from recovery.workspace.in_place import Before
-from recovery.workspace.quarantine_tree import UNFINISHED_PREFIX, Displaced, Kept, copy_out, empty, find_displaced
+from recovery.workspace.quarantine_tree import UNFINISHED_PREFIX, Displaced, Kept, copy_out, empty, find_displaced, find_emptied
 from recovery.workspace.side import find_sides
 
 _WAY_OUT = "name the state directory of a session"
@@ -52,6 +52,7 @@ class _Found:
     sides: tuple[str, ...]
     displaced: dict[int, Displaced]
     decisions: dict[int, _Decision]
+    emptied: frozenset[int]
 
     def at(self, seq: int) -> Displaced:
         """What a decision displaced. Raises MisuseError when nothing of it is there."""
@@ -72,7 +73,7 @@ def _find(log: str) -> _Found:
     finally:
         reader.close()
     sides = find_sides(place.workspace, place.known.opened.ledger_id)
-    return _Found(place, sides, {one.seq: one for one in find_displaced(sides, log_id)}, decisions)
+    return _Found(place, sides, {one.seq: one for one in find_displaced(sides, log_id)}, decisions, find_emptied(sides, log_id))
 
 
 def _read_decisions(reader: Reader, stream: StreamId) -> dict[int, _Decision]:
@@ -93,7 +94,7 @@ def _time(at_ms: int | None) -> str:
 
 
 def list_quarantine(log: str, as_json: bool) -> int:
-    """Print one row for each decision that displaced something, those emptied since as well; the exit code."""
+    """Print one row for each decision that displaced something, those emptied or lost since as well; the exit code."""
     found = _find(log)
     rows: list[dict[str, Any]] = []
     for seq in sorted(found.decisions.keys() | found.displaced.keys()):
@@ -111,6 +112,7 @@ def list_quarantine(log: str, as_json: bool) -> int:
                 "changed_in_place": len(there.in_place) if there else 0,
                 "recorded_paths": decision.recorded,
                 "is_open": _is_open(found, seq),
+                "state": "kept" if there else "emptied" if seq in found.emptied else "lost",
             }
         )
     if as_json:
@@ -118,7 +120,9 @@ def list_quarantine(log: str, as_json: bool) -> int:
         print(json.dumps({"session": found.place.known.opened.name, "side": directories, "decisions": rows}))
         return 0
     for row in rows:
-        gone = "" if row["rounds"] else f", emptied (it held {row['recorded_paths']} paths)"
+        held = f" (it held {row['recorded_paths']} paths)"
+        where = " and ".join(show_text(side) for side in found.sides) or "any side directory: put it back beside the workspace"
+        gone = {"kept": "", "emptied": f", emptied{held}", "lost": f", lost{held}: not in {where}"}[row["state"]]
         print(f"{row['decision_seq']:>6} {_time(row['at_ms'])} {row['label']}: {row['rounds']} rounds, {row['paths']} paths, "
               f"{row['bytes']} bytes{gone}")  # fmt: skip
     if not rows:

@@ -16,7 +16,7 @@ from recovery.opening import log_path
 from recovery.perform import restore_to
 from recovery.person_restore import Aim, aim_at, check_seq
 from recovery.settings import Settings
-from recovery.workspace.restore_plan import describe
+from recovery.workspace.restore_plan import describe, show_short
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +42,37 @@ def restore_image(order: RestoreOrder, settings: Settings, ports: Ports) -> int:
     command = f"recovery restore {show_text(place.state)} --at {order.seq} --workspace {show_text(place.workspace)}"
 
     def work(context: Context) -> int:
+        begun = context.journal.state.head_seq
         aim = restore_to(context, order.seq)
-        decided = [stored.seq for stored in context.journal.reader.events(context.journal.stream) if _is_decision(stored.event, order.seq)]
-        _print(order, place, aim, decided[-1] if decided and not aim.is_idle else 0)
+        _print(order, place, aim, _read_done(context, begun))
         return 0
 
     return drive(Order(place.state, None, None, "", Act(work, command, may_claim=False)), settings, ports)
 
 
-def _is_decision(event: events.Event, seq: int) -> bool:
-    return isinstance(event, events.RecoveryDecided) and event.obligation and event.target_seq == seq
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """What a restore came to, as the log tells it: the end of the older one that it completed, and its own; each None where there was none.
+    `targets` has, by decision, the event aimed at."""
+
+    older: events.RestoreFinished | None
+    own: events.RestoreFinished | None
+    targets: dict[int, int | None]
+
+
+def _read_done(context: Context, begun: int) -> _Done:
+    """What this command did: the restores that ended after `begun`. An older decision stands before it."""
+    older = own = None
+    targets: dict[int, int | None] = {}
+    for stored in context.journal.reader.events(context.journal.stream):
+        match stored.event:
+            case events.RecoveryDecided(obligation=True, target_seq=target):
+                targets[stored.seq] = target
+            case events.RestoreFinished(decision_seq=decision) as event if stored.seq > begun:
+                older, own = (event, own) if decision <= begun else (older, event)
+            case _:
+                pass
+    return _Done(older, own, targets)
 
 
 def _forecast(place: Place, seq: int) -> Aim:
@@ -80,29 +101,44 @@ def _restores(reader: Reader, place: Place) -> list[tuple[int, int | None]]:
     return list(open_.items())
 
 
-def _print(order: RestoreOrder, place: Place, aim: Aim, decision: int | None) -> None:
-    """The answer. `decision` is None for a forecast, 0 when there was nothing to do."""
+def _print(order: RestoreOrder, place: Place, aim: Aim, done: _Done | None) -> None:
+    """The answer. `done` is None for a forecast. The counts of what was done are the log's, those of a forecast the plan's."""
     undone = [call.number for call in aim.undone]
+    own = done.own if done else None
+    older = done.older if done else None
+    restored, displaced = (own.restored, own.displaced) if own else (aim.plan.restored, aim.plan.displaced)
     if order.as_json:
         answer = {
             "session": place.known.opened.name,
             "at": aim.seq,
             "root": aim.root,
-            "dry_run": decision is None,
+            "dry_run": done is None,
             "differs": not aim.is_idle,
             "plan": describe(aim.plan),
-            "restored": aim.plan.restored,
-            "displaced": aim.plan.displaced,
+            "restored": restored,
+            "displaced": displaced,
             "needed_bytes": aim.plan.needed_bytes,
             "undone_calls": undone,
-            "decision_seq": decision or None,
+            "decision_seq": own.decision_seq if own else None,
+            "completed": _describe_older(done, older) if done and older else None,
         }
         print(json.dumps(answer))
         return
-    if decision is None:
-        print("\n".join(describe(aim.plan)) or "the workspace equals the image")
+    if done is None:
+        print("\n".join(describe(aim.plan, show_short)) or "the workspace equals the image")
+    if done and older:
+        print(
+            f"completed: the restore decided at seq {older.decision_seq}, image at seq {done.targets[older.decision_seq]}, "
+            f"{older.restored} paths, {older.displaced} moves to quarantine"
+        )
     calls = f", calls undone: {', '.join(map(str, undone))}" if undone else ""
-    would = "would restore" if decision is None else "restored" if decision else "nothing to restore"
-    print(f"{would}: image at seq {aim.seq}, root {aim.root}, {aim.plan.restored} paths, {aim.plan.displaced} moves to quarantine{calls}")
-    if decision and aim.plan.displaced:
-        print(f"what was displaced is in quarantine: `recovery quarantine show {show_text(place.state)} {decision}`")
+    would = "would restore" if done is None else "restored" if own else "nothing more to restore" if older else "nothing to restore"
+    print(f"{would}: image at seq {aim.seq}, root {aim.root}, {restored} paths, {displaced} moves to quarantine{calls}")
+    for one in (older, own):
+        if one and one.displaced:
+            print(f"what was displaced is in quarantine: `recovery quarantine show {show_text(place.state)} {one.decision_seq}`")
+
+
+def _describe_older(done: _Done, older: events.RestoreFinished) -> dict[str, object]:
+    at = done.targets[older.decision_seq]
+    return {"decision_seq": older.decision_seq, "at": at, "restored": older.restored, "displaced": older.displaced}

@@ -147,7 +147,7 @@ def _act(context: Context, label: Label, evidence: Evidence) -> None:
             context.journal.append([Record(_decided(context, label, named))], (), "decision")
             complete_obligation(context)
         case Label.RESTORE_AND_RERUN | Label.RESTORE_AND_INTERRUPT | Label.RESTORE_UNSYNCED_HEAD:
-            open_obligation(context, label, named)
+            open_obligation(context, label, named, evidence.scan)
             complete_obligation(context)
         case Label.RERUN_RESTORED | Label.RUN_VOIDED:
             _note(context, label, named)

@@ -22,7 +22,7 @@ from recovery.capture import list_untracked
 from recovery.context import Context
 from recovery.labels import Label
 from recovery.restore import plan_for
-from recovery.state import CallState, Obligation, SessionState
+from recovery.state import TO_RESTORE, CallState, Obligation, SessionState
 from recovery.workspace.actions import RestorePlan
 from recovery.workspace.values import Scan
 
@@ -83,6 +83,7 @@ def decide_restore(context: Context, aim: Aim, facts: dict[str, object]) -> None
     if state.obligation is not None:
         raise NeedsPersonError(f"the restore decided at seq {state.obligation.seq} is open; `recovery drive STATE_DIR` completes it")
     number, attempt = (call.number, call.last.number) if call else (None, None)
+    facts = facts | {TO_RESTORE: aim.plan.restored}
     decided = events.RecoveryDecided(
         context.clock.now_ms(), Label.RESTORE_BY_PERSON.value, number, attempt, True, aim.seq, aim.root, "transactional", facts
     )

@@ -91,6 +91,8 @@ def _then(state: SessionState) -> str:
             return f"then call {index + 1} of {len(state.opened.script)} of the script runs"
         case AskPerson(call=call, undone_by=undone_by):
             return f"then a person is asked about {'interrupted' if undone_by is None else 'undone'} call {call}"
+        case ScriptDone() if not state.opened.script:
+            return "then the drive stops with exit 78: the session has no script, and only `recovery drive --finish` ends it"
         case ScriptDone():
             return "then the session finishes, for good: nothing can be recorded or restored in it after that"
 

@@ -22,7 +22,7 @@ from recovery.labels import Label
 from recovery.space.ledger import append_fenced
 from recovery.space.protocol import ApplyPlan
 from recovery.space.records import Prepare
-from recovery.state import Obligation
+from recovery.state import TO_RESTORE, Obligation
 from recovery.workspace.actions import RestorePlan, encode_plan
 from recovery.workspace.pack import write_pack
 from recovery.workspace.profile import Profile
@@ -34,15 +34,22 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 ROUNDS = 3  # rule R5: then the paths are named and nothing more is tried in this run
 
 
-def open_obligation(context: Context, label: Label, facts: dict[str, object]) -> None:
-    """Commit the decision to restore to the head image; from here on it binds every successor."""
+def open_obligation(context: Context, label: Label, facts: dict[str, object], found: Scan | None) -> None:
+    """Commit the decision to restore to the head image; from here on it binds every successor. `found` is the scan it was decided on: how
+    much differs stands in the decision, as whoever ends the restore may have seen only the rest of it."""
     state = context.journal.state
+    facts = facts | {TO_RESTORE: 0 if found is None else count_differing(found.image, state.image)}
     call = state.open_call
     number, attempt = (call.number, call.last.number) if call else (None, None)
     decided = events.RecoveryDecided(
         context.clock.now_ms(), label.value, number, attempt, True, state.image_seq, state.root, "transactional", facts
     )
     context.journal.append([Record(decided)], (), "decision")
+
+
+def count_differing(found: Image, target: Image) -> int:
+    """How many paths of `target` are not there, or differ by more than their time."""
+    return sum(change.op == "put" for change in diff(found, target))
 
 
 def complete_restore(context: Context, side: str) -> list[Record]:
@@ -54,7 +61,7 @@ def complete_restore(context: Context, side: str) -> list[Record]:
     assert obligation is not None, "complete_restore is called under an open obligation only"
     target = context.journal.reader.image(context.journal.stream, Seq(obligation.target_seq))
     quarantine = f"{context.journal.log_id}-{obligation.seq}"
-    restored = 0
+    restored = 0  # by this driver's rounds; those of killed ones left no count, so that the decision's is the least there was
     found = look_again(context, target)
     for _ in range(ROUNDS):
         plan = plan_for(context.profile, found, target, untracked_of(context, obligation))
@@ -63,7 +70,7 @@ def complete_restore(context: Context, side: str) -> list[Record]:
         restored += _apply_round(context, obligation, plan, quarantine)
         found = look_again(context, target)
     _check_equal(found, target, obligation, context.profile)
-    return _closing_records(context, obligation, side, quarantine, restored)
+    return _closing_records(context, obligation, side, quarantine, max(restored, obligation.to_restore))
 
 
 def plan_for(profile: Profile, found: Scan, target: Image, untracked: tuple[Untracked, ...]) -> RestorePlan:

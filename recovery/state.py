@@ -16,6 +16,9 @@ from recovery.script import decode_bytes
 from recovery.workspace.profile import Profile, profile_of
 from recovery.workspace.values import Untracked
 
+TO_RESTORE = "to_restore"
+"""The fact of a decision to restore that counts the paths that differed then."""
+
 
 @dataclass(frozen=True, slots=True)
 class AttemptState:
@@ -59,6 +62,8 @@ class Obligation:
     attempt: int | None
     target_seq: int
     target_root: str
+    to_restore: int = 0
+    """How many paths differed when it was decided; 0 where the log does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +244,9 @@ def _fold_decided(state: SessionState, event: events.RecoveryDecided, seq: int, 
         return state
     if state.obligation is not None or event.target_seq is None or event.target_root is None:
         raise CorruptError(f"{place}: an obligation without a target, or beside another")
-    obligation = Obligation(seq, event.label, event.call, event.attempt, event.target_seq, event.target_root)
+    counted = event.facts.get(TO_RESTORE)
+    to_restore = counted if isinstance(counted, int) else 0
+    obligation = Obligation(seq, event.label, event.call, event.attempt, event.target_seq, event.target_root, to_restore)
     return replace(state, obligation=obligation)
 
 

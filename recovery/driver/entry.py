@@ -6,6 +6,7 @@ file; raise the log's floor (T1); ledger fates (T2); kill (T3); gather, decide, 
 """
 
 import contextlib
+import errno
 import os
 import socket
 import sys
@@ -62,6 +63,7 @@ from recovery.workspace.watch import Watch
 
 FINISH_SCANS = 3  # rule C6
 BUG = 70
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +89,15 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to drive: a session file's content, or (None) whatever the state directory holds."""
+    """What to drive: a session file's content, or (None) whatever the state directory holds. Only with `finish` is a session without a
+    script ended, for good."""
 
     state: str
     session: Session | None
     on_interrupted: OnInterrupted | None = None
     accept_outside: str = ""
     act: Act | None = None
+    finish: bool = False
 
 
 def drive(order: Order, settings: Settings, ports: Ports) -> int:
@@ -106,9 +110,7 @@ def drive(order: Order, settings: Settings, ports: Ports) -> int:
         _tell(f"recovery: {_advise(order, str(error))}")
         return error.exit_code
     except OSError as error:
-        where = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else order.state
-        text = f"{show_text(where)}: {error.strerror or error}; nothing more was done, drive again when that is mended"
-        _tell(f"recovery: {_advise(order, text)}")
+        _tell(f"recovery: {_advise(order, _describe_system_error(error, order.state))}")
         return 1
     except KeyboardInterrupt:
         again = f"recovery drive {show_text(order.state)}" if order.act is None else order.act.command
@@ -118,6 +120,14 @@ def drive(order: Order, settings: Settings, ports: Ports) -> int:
         # A bug: keep the evidence, and let no session go on from here.
         traceback.print_exc()
         return BUG
+
+
+def _describe_system_error(error: OSError, state: str) -> str:
+    where = show_text(os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else state)
+    if error.errno in _NO_ROOM:
+        text = "nothing recorded is lost and nothing more was done: make room there and drive again"
+        return f"{where}: no room is left ({error.strerror}); {text}"
+    return f"{where}: {error.strerror or error}; nothing more was done, drive again when that is mended"
 
 
 def _advise(order: Order, text: str) -> str:
@@ -275,7 +285,17 @@ def _work(context: Context, order: Order) -> int:
             case AskPerson() as ask:
                 raise NeedsPersonError(_describe_ask(ask, order.state))
             case ScriptDone():
+                if not context.journal.state.opened.script and not order.finish:
+                    raise NeedsPersonError(_describe_scriptless(context.journal.stream, order.state))
                 return _finish(context)
+
+
+def _describe_scriptless(name: str, state: str) -> str:
+    """Why a drive of a log of images ends here: nobody's script says that the work is done."""
+    return (
+        f"session {name} has no script and is not finished by a drive; what there was to recover is recovered, and `recovery image` and "
+        f"`recovery restore` go on with it. `recovery drive {show_text(state)} --finish` ends it for good"
+    )
 
 
 def _describe_ask(ask: AskPerson, state: str) -> str:

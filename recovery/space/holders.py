@@ -108,4 +108,4 @@ def _refusal(root: str, record: dict[str, str], path: str) -> str:
     state = show_text(record["state"])
     if not os.path.isdir(record["state"]):
         return f"{held}, whose state directory {state} is gone; put it back, or remove {show_text(path)} once none of its processes runs"
-    return f"{held}; finish it first with `recovery drive {state}`"
+    return f"{held}; finish it first with `recovery drive {state}` (with `--finish` if it has no script, as after `recovery image --new`)"

@@ -1,8 +1,8 @@
 """Carrying out a restore plan. Runs only in the file worker, after every older process is proved dead (I7).
 
 Ordering invariants, each against a crash between its two halves: staging is emptied, the room needed is there, and what will be changed
-in place is on record as it was (in_place.py), before the first move; a victim is in quarantine before anything takes its name; a file is complete in staging before it gets its name; a
-directory gets its mode and time after all below it. Nothing is followed,
+in place is on record as it was (in_place.py), before the first move; a victim is in quarantine before anything takes its name; a file
+is complete in staging before it gets its name; a directory gets its mode and time after all below it. Nothing is followed,
 overwritten or unlinked in the workspace. Killed anywhere, a new scan, plan and apply reach the same end (actions.py says why for
 each action).
 

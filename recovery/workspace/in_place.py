@@ -2,9 +2,9 @@
 
     <side>/quarantine/<log id>-<decision seq>/<round>.attributes    a JSON object a line (`Before`), bytes in base64
 
-Ordering: written and synced before the first action of its round, so that whatever was changed stands in it. A file without its last newline
-was cut by a crash, and nothing of its round was changed. Of a path that several rounds name the first is what was there: a round
-that was killed may have left a directory loosened for the work.
+Ordering: written and synced before the first action of its round, so that whatever was changed stands in it. A file without its last
+newline was cut by a crash, and nothing of its round was changed. Of a path that several rounds name the first is what was there: a
+round that was killed may have left a directory loosened for the work.
 """
 
 import contextlib

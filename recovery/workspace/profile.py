@@ -79,6 +79,8 @@ def _compile(lines: Sequence[str]) -> "GitIgnoreSpec":
     if len(lines) > MOST_PATTERNS:
         raise MisuseError(f"{len(lines)} exclude patterns, {MOST_PATTERNS} are the most; exclude whole directories instead")
     for line in lines:
+        if not line.strip():
+            raise MisuseError("an exclude pattern is empty; leave it out, or write it as a line of a .gitignore")
         problem = _find_problem(line, pathspec.GitIgnoreSpec.from_lines)
         if problem:
             raise MisuseError(f"the exclude pattern {show_text(line)!r} {problem}; write it as a line of a .gitignore")

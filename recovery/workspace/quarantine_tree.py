@@ -4,8 +4,8 @@
     <side>/quarantine/<log id>-<decision seq>/<round>.attributes         (in_place.py)
 
 Everything is reached by directory descriptors: no link is followed, no FIFO or device opened, no other mount entered. Deleting goes
-children first, so that a kill in between leaves less of the same tree, and doing it again ends it. Steps: `quarantine.empty.*`,
-`quarantine.copy.*`.
+children first, so that a kill in between leaves less of the same tree, and doing it again ends it. Steps: `quarantine.note.*`,
+`quarantine.empty.*`, `quarantine.copy.*`.
 """
 
 import contextlib
@@ -29,7 +29,9 @@ from recovery.workspace.quarantine import QUARANTINE
 UNFINISHED_PREFIX = ".recovery-quarantine-unfinished-"
 _PRIVATE = 0o700
 _PRIVATE_FILE = 0o600
+EMPTIED = ".emptied"  # beside a decision's directory: it was deleted by `empty`, or is about to be
 _EMPTY_STEP = "quarantine.empty"
+_NOTE_STEP = "quarantine.note"
 _COPY_STEP = "quarantine.copy"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _PIECE = 1 << 20
@@ -88,6 +90,18 @@ def find_displaced(sides: tuple[str, ...], log_id: str) -> tuple[Displaced, ...]
             tails = [name.removeprefix(f"{log_id}-") for name in names if name.startswith(f"{log_id}-")]
             numbers |= {int(tail) for tail in tails if tail.isascii() and tail.isdigit()}
     return tuple(_look(sides, seq, decision_directory(log_id, seq)) for seq in sorted(numbers))
+
+
+def find_emptied(sides: tuple[str, ...], log_id: str) -> frozenset[int]:
+    """The decisions of a log whose quarantine was emptied, as the side directories say."""
+    found: set[int] = set()
+    for side in sides:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(os.path.join(side, QUARANTINE)):
+                tail = name.removeprefix(f"{log_id}-").removesuffix(EMPTIED)
+                if name == decision_directory(log_id, int(tail) if tail.isascii() and tail.isdigit() else 0) + EMPTIED:
+                    found.add(int(tail))
+    return frozenset(found)
 
 
 def _look(sides: tuple[str, ...], seq: int, name: str) -> Displaced:
@@ -174,6 +188,8 @@ def empty(side: str, name: str) -> int:
     except FileNotFoundError:
         return 0
     try:
+        if _exists(os.fsencode(name), above):  # said first: what is half deleted still lies there, what is gone was emptied and not lost
+            durable.publish(os.path.join(side, QUARANTINE, name + EMPTIED), b"", _NOTE_STEP)
         removed = _remove_tree(above, os.fsencode(name), _EMPTY_STEP)
         durable.sync_file(above, _EMPTY_STEP)
     finally:

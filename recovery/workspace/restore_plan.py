@@ -10,7 +10,7 @@ children move (R3). Where there are excludes, a build's outputs may be among the
 the current one, and a file that stays keeps the time it has, so that no excluded output made from other bytes passes for up to date.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from eventlog.errors import RestoreIncompleteError
@@ -32,6 +32,7 @@ from recovery.workspace.link_groups import choose_kept, group_key
 from recovery.workspace.values import MOUNT, OUTSIDE_LINK, PARTS, Scan, Untracked
 
 _BLOCK_BYTES = 4096
+_SHOWN_CHARACTERS = 160
 
 
 def plan_restore(
@@ -244,16 +245,25 @@ def _finish_directories(work: _Work) -> None:
             work.actions.append(FinishDirectory(path, wanted.mode, wanted.mtime_ns, wanted.xattrs, owner, acl))
 
 
-def describe(plan: RestorePlan) -> list[str]:
-    """One line per action, for people; names are escaped."""
-    return [_describe(action) for action in plan.actions]
+def describe(plan: RestorePlan, show: Callable[[bytes], str] = show_path) -> list[str]:
+    """One line per action, for people; names are escaped, by `show`."""
+    return [_describe(action, show) for action in plan.actions]
+
+
+def show_short(path: bytes) -> str:
+    """`show_path`, with the middle of a long path left out: a tree may be thousands of levels deep."""
+    shown = show_path(path)
+    if len(shown) <= _SHOWN_CHARACTERS:
+        return shown
+    half = _SHOWN_CHARACTERS // 2
+    return f"{shown[:half]}...{shown[-half:]} ({len(path)} bytes)"
 
 
 _KIND_WORDS = {"f": "file", "d": "directory", "l": "symlink", "p": "FIFO"}
 
 
-def _describe(action: Action) -> str:
-    shown = show_path(action.path)
+def _describe(action: Action, show: Callable[[bytes], str]) -> str:
+    shown = show(action.path)
     match action:
         case Displace(kind=kind):
             return f"quarantine {_KIND_WORDS.get(kind, kind)} {shown}"
@@ -262,11 +272,11 @@ def _describe(action: Action) -> str:
         case PlaceFile(size=size, mode=mode):
             return f"write file {shown} ({size} bytes, mode {mode:04o})"
         case PlaceLink(target=target):
-            return f"make symlink {shown} -> {show_path(target)}"
+            return f"make symlink {shown} -> {show(target)}"
         case PlacePipe(mode=mode):
             return f"make FIFO {shown} (mode {mode:04o})"
         case LinkFile(source=source):
-            return f"hard link {shown} to {show_path(source)}"
+            return f"hard link {shown} to {show(source)}"
         case SetAttributes(mode=mode):
             return f"set mode {mode:04o}, attributes and time of {shown}"
         case FinishDirectory(mode=mode):

@@ -43,8 +43,8 @@ def scan(root: str, *, side_directory_name: bytes | None, profile: Excluding | N
 
 class Scanner:
     """Scans one workspace again and again. With `cache_path` it begins with what an earlier process saved there under the same `boot_id`;
-    losing that file costs time only; `is_fresh` begins with nothing and replaces what was saved. `hashed` counts the files that the newest scan had to read, `kept`
-    has the contents of small ones among them."""
+    losing that file costs time only; `is_fresh` begins with nothing and replaces what was saved. `hashed` counts the files that the newest
+    scan had to read, `kept` has the contents of small ones among them."""
 
     def __init__(
         self,

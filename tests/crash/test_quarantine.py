@@ -24,8 +24,9 @@ def displaced(sandbox: Sandbox) -> int:
 
 def kept(sandbox: Sandbox) -> list[str]:
     """Every path below the rounds of the quarantine's decision directories, these too."""
-    found = [path for side in sandbox.base.glob(f"{SIDE}*/quarantine/*") for path in side.rglob("*") if not path.name.endswith(".attributes")]
-    return sorted(str(path).partition("/quarantine/")[2].partition("/")[2] for path in found)
+    found = [path for side in sandbox.base.glob(f"{SIDE}*/quarantine/*") for path in side.rglob("*")]
+    names = (str(path).partition("/quarantine/")[2].partition("/")[2] for path in found)
+    return sorted(name for name in names if name != "1.attributes")
 
 
 def test_list_and_show_say_what_the_directories_hold(sandbox: Sandbox) -> None:

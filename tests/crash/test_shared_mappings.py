@@ -67,7 +67,7 @@ def test_a_store_of_a_claimed_command_between_two_scans_is_in_its_outcome(sandbo
 
 
 def test_a_store_of_what_a_call_left_behind_is_in_the_next_outcome(sandbox: Sandbox) -> None:
-    """A background child that, as root, moved itself from its command's cgroup to its attempt's: it outlives the sweep at the call's end."""
+    """A background child that, as root, moved itself from its command's cgroup to its attempt's outlives the sweep at the call's end."""
     if os.geteuid() != 0 or not find_cgroup_base():
         pytest.skip("only root may move itself to another cgroup, and only cgroups keep count of what was left behind")
     (sandbox.root / "mapped").write_bytes(bytes(SIZE))
