@@ -83,7 +83,7 @@ class SessionOpened(msgspec.Struct, frozen=True):
     """The first event of a session. `excludes` are its pattern lines and `track` what it tracks beside the rest, both for good."""
 
     kind: ClassVar[str] = "session_opened"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     at_ms: int
     name: str
     workspace: JsonBytes
@@ -111,7 +111,7 @@ class DriverStarted(msgspec.Struct, frozen=True):
 
 class WorkspaceObserved(msgspec.Struct, frozen=True):
     kind: ClassVar[str] = "workspace_observed"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     at_ms: int
     root: str
     untracked: list[Untracked]
@@ -122,7 +122,7 @@ class SessionForked(msgspec.Struct, frozen=True):
     changes are the whole image at that event. `calls` are the calls settled by then; `excludes` and `track` are the parent's."""
 
     kind: ClassVar[str] = "session_forked"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     at_ms: int
     name: str
     reason: Literal["forked", "imported", "moved", "salvaged"]
@@ -169,7 +169,7 @@ class AttemptStarted(msgspec.Struct, frozen=True):
 
 class CallSettled(msgspec.Struct, frozen=True):
     kind: ClassVar[str] = "call_settled"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     at_ms: int
     call: int
     attempt: int
@@ -249,7 +249,7 @@ class Quarantined(msgspec.Struct, frozen=True):
 
 class RestoreFinished(msgspec.Struct, frozen=True):
     kind: ClassVar[str] = "restore_finished"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     at_ms: int
     decision_seq: int
     root: str
@@ -441,6 +441,12 @@ UPCASTS: dict[tuple[str, int], Callable[[bytes], Event]] = {
     ("attempt_started", 1): _upcast_attempt_started_1,
     ("session_opened", 1): _upcast_session_opened_1,
     ("session_forked", 1): _upcast_session_forked_1,
+    # Newer by their changes alone: hard-link groups of symlinks and FIFOs.
+    ("session_opened", 2): msgspec.json.Decoder(SessionOpened).decode,
+    ("session_forked", 2): msgspec.json.Decoder(SessionForked).decode,
+    ("workspace_observed", 1): msgspec.json.Decoder(WorkspaceObserved).decode,
+    ("call_settled", 1): msgspec.json.Decoder(CallSettled).decode,
+    ("restore_finished", 1): msgspec.json.Decoder(RestoreFinished).decode,
 }
 """For each older version of a kind, what makes an event of today from its stored payload. The log keeps what was written."""
 

@@ -194,7 +194,14 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
 }
 
 
-NEWEST_VERSIONS: Mapping[str, int] = {"attempt_started": 2, "session_opened": 2, "session_forked": 2}
+NEWEST_VERSIONS: Mapping[str, int] = {
+    "attempt_started": 2,
+    "session_opened": 3,
+    "session_forked": 3,
+    "workspace_observed": 2,
+    "call_settled": 2,
+    "restore_finished": 2,
+}
 """Kinds of which there is more than the first version."""
 ADDED: Mapping[tuple[str, str], int] = {
     ("attempt_started", "redacted"): 2,

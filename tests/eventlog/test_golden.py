@@ -131,7 +131,7 @@ def test_the_first_versions_of_a_first_event_exclude_and_track_nothing(tmp_path:
     assert {first.kind for first in firsts} == {"session_opened", "session_forked"}
     for first in firsts:
         assert isinstance(first, events.SessionOpened | events.SessionForked)
-        assert (first.excludes, first.track, first.version) == ([], [], 2)
+        assert (first.excludes, first.track, first.version) == ([], [], 3)
 
 
 def test_a_root_counts_the_excludes_in(tmp_path: Path) -> None:
