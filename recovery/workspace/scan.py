@@ -77,7 +77,8 @@ class Scanner:
         can be made equal to any image while it keeps what is excluded. `rehash` trusts nothing; `hints` are those of a watcher of this
         root, drained just now: then only what they name is looked at. `processes` are pids that may have files mapped. Names that vanish
         meanwhile are absent; a file that
-        changes while it is read is read again, three times at most. Raises `RootMissing`, or `ScanError` naming the path and the reason.
+        changes while it is read is read again, three times at most. What `against` has, at the same path, is not kept in `kept`: the log
+        has it. Raises `RootMissing`, or `ScanError` naming the path and the reason.
         """
         self.hashed = 0
         self.kept.clear()
@@ -123,7 +124,7 @@ class Scanner:
             trust = Trust(trusted_before(root), mapped, rehash)  # the clock is read before anything else
             points = None if attempt == TRIES - 1 else mounts.points
             make = self._choose_walk(trust, hints, attempt)
-            walk = make(root, self._known, trust, points, self._profile, self._reserved, self.kept.keep)
+            walk = make(root, self._known, trust, points, self._profile, self._reserved, self.kept.keep, against)
             if isinstance(walk, WatchedWalk) and hints is not None:
                 walk.hints = hints
             elif isinstance(walk, HintedWalk) and hints is not None:
