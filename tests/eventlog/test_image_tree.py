@@ -65,6 +65,18 @@ def test_a_tree_with_other_directories_is_the_tree_of_them(before: Plain, after:
         following = made
 
 
+def test_a_directory_that_lost_its_names_and_nothing_else_is_hashed_anew() -> None:
+    image = directory_of(2) | {b"d/e": Entry("d", 0o755), b"d/e/f": file_entry(b"f")}
+    tree = ImageTree.of(image)
+    root_hash(tree)
+    emptied = {path: entry for path, entry in image.items() if path != b"d/e/f"}
+    for nothing in (None, Directory({})):
+        made = tree.with_directories(image[b""], {b"d/e": nothing})
+        assert made == emptied and root_hash(made) == root_hash(emptied)
+        refilled = made.with_directories(image[b""], {b"d/e": tree.directories[b"d/e"]})
+        assert refilled == image and root_hash(refilled) == root_hash(image)
+
+
 @given(images, st.lists(st.one_of(
     st.sampled_from([b"a", b"b", b"a/b", b"a/a", b"b/a/b"]).map(delete_change),
     st.sampled_from([b"a", b"b", b"a/b", b"a/a"]).map(lambda path: put_change(path, file_entry(path))),
