@@ -6,11 +6,11 @@ from benchmarks.image_trees import sync
 from eventlog import events
 from eventlog.blobs import batch_blobs, encode_content
 from eventlog.creation import create_log
-from eventlog.image import Entry, Image, diff, root_hash
+from eventlog.image import Entry, Image, diff, fold_into, root_hash
 from eventlog.ports import RandomIds
 from eventlog.reader import Reader
 from eventlog.records import Record
-from eventlog.values import ContentId, Epoch, Seq, StreamId
+from eventlog.values import ContentId, Epoch, StreamId
 from eventlog.writer import Writer
 from recovery.workspace.apply import apply_plan
 from recovery.workspace.content import read_verified
@@ -61,7 +61,7 @@ def make_log(directory: str) -> Writer:
     """A log with a session of an empty workspace, and a driver."""
     path = os.path.join(directory, "log.sqlite")
     identity = events.RootIdentity("r", 1, None, "0")
-    opened = events.SessionOpened(1, "bench", "w", "transactional", "stop", [], root_hash(EMPTY).hex(), identity, "l", 1, [])
+    opened = events.SessionOpened(1, "bench", "w", "transactional", "stop", [], root_hash(EMPTY).hex(), identity, "l", 1, [], [], [])
     create_log(path, STREAM, Record(opened, diff({}, EMPTY)), (), RandomIds())
     writer = Writer.open(path, RandomIds())
     driver = events.DriverIdentity("n", 1, 1, "b", 1)
@@ -95,19 +95,24 @@ def take_first_image(directory: str, root: str) -> None:
 
 
 def rebuild(log_directory: str, target: str) -> None:
-    """The image at the log's head written below the empty directory `target`, scanned, compared and synced once."""
+    """The image at the log's head, folded from verified events, written below the empty directory `target`, scanned, compared with the root
+    hash that the log states, and synced once: all that a driver and its file worker do, in one process."""
     root, side = os.path.join(target, "w"), os.path.join(target, "side")
     os.mkdir(root)
     os.mkdir(side)
     reader = Reader.open(os.path.join(log_directory, "log.sqlite"))
-    head = [event.seq for event in reader.events(STREAM)][-1]
-    image = reader.image(STREAM, Seq(head))
+    image: dict[bytes, Entry] = {}
+    noted = ""
+    for stored in reader.events(STREAM):
+        fold_into(image, stored.changes)
+        noted = stored.event.text if isinstance(stored.event, events.Noted) else noted
     scanner = Scanner(root)
-    plan = plan_restore(scanner.scan(), image, ())
+    plan = plan_restore(scanner.scan(against=image), image, ())
     pack = os.path.join(target, "pack")
     write_pack(pack, plan, lambda content: reader.content(ContentId(content)), "contents")
     apply_plan(plan, root=root, side=side, quarantine_directory="bench-1", pack=pack, step="restore")
-    if root_hash(scanner.scan().image) != root_hash(image):
+    os.unlink(pack)
+    if root_hash(scanner.scan(against=image).image).hex() != noted:
         raise RuntimeError("the rebuilt tree is not the image")
     sync(root)
     reader.close()

@@ -37,6 +37,7 @@ UNFINISHED_PREFIX = ".eventlog-checkout-unfinished-"
 HOLE_BYTES = 1 << 12
 """The least run of zeros, at a multiple of itself, that becomes a hole."""
 _ZEROS = bytes(HOLE_BYTES)
+_FEW_ZEROS = bytes(16)
 _STEP = "checkout"
 _PRIVATE_DIRECTORY = 0o700
 _PRIVATE_FILE = 0o600
@@ -253,7 +254,7 @@ def cut_runs(offset: int, piece: bytes) -> Iterator[tuple[bool, bytes]]:
 
     A hole is whole blocks of HOLE_BYTES at multiples of it, all zeros.
     """
-    if _ZEROS not in piece:
+    if not _has_hole(offset, piece):
         if piece:
             yield False, piece
         return
@@ -269,3 +270,11 @@ def cut_runs(offset: int, piece: bytes) -> Iterator[tuple[bool, bytes]]:
         position = end
     if position > start:
         yield was_hole, piece[start:position]
+
+
+def _has_hole(offset: int, piece: bytes) -> bool:
+    """Whether some whole block is all zeros. Its beginning is asked first: in most blocks that tells."""
+    for start in range(-offset % HOLE_BYTES, len(piece) - HOLE_BYTES + 1, HOLE_BYTES):
+        if piece.startswith(_FEW_ZEROS, start) and piece.startswith(_ZEROS, start):
+            return True
+    return False

@@ -16,12 +16,20 @@ from eventlog import steps
 
 Path = bytes | str
 _libc = ctypes.CDLL(None, use_errno=True)
+_renameat2 = _libc.renameat2
+_renameat2.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
 _RENAME_NOREPLACE = 1
 _AT_FDCWD = -100
 
 
 def write_all(descriptor: int, data: bytes, step: str) -> None:
-    """Write every byte of `data` at the descriptor's position, in two halves with a crash point between them."""
+    """Write every byte of `data` at the descriptor's position, in two halves with a crash point between them.
+
+    Where no harness listens there is one write: nobody can be held between the halves, and a kill tears the one write as well.
+    """
+    if not steps.is_watched():
+        _write_fully(descriptor, memoryview(data))
+        return
     half = len(data) // 2
     _write_fully(descriptor, memoryview(data)[:half])
     steps.reach(f"{step}.write.half")
@@ -88,12 +96,12 @@ def rename(source: Path, target: Path, step: str, *, source_dir: int | None = No
 def move(source: Path, target: Path, step: str, *, source_dir: int | None = None, target_dir: int | None = None) -> None:
     """Rename that replaces nothing: `FileExistsError` when `target` is there (R3: moves do not replace)."""
     steps.reach(f"{step}.move.before")
-    code = _libc.renameat2(
-        ctypes.c_int(_AT_FDCWD if source_dir is None else source_dir),
-        ctypes.c_char_p(os.fsencode(source)),
-        ctypes.c_int(_AT_FDCWD if target_dir is None else target_dir),
-        ctypes.c_char_p(os.fsencode(target)),
-        ctypes.c_uint(_RENAME_NOREPLACE),
+    code = _renameat2(
+        _AT_FDCWD if source_dir is None else source_dir,
+        os.fsencode(source),
+        _AT_FDCWD if target_dir is None else target_dir,
+        os.fsencode(target),
+        _RENAME_NOREPLACE,
     )
     if code != 0:
         number = ctypes.get_errno()

@@ -4,7 +4,7 @@ Fold and diff are inverses: `fold_changes(before, diff(before, after)) == after`
 event whose changes do not fit the image before it is damage, never a best effort.
 """
 
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from typing import overload
 
 import msgspec
@@ -50,23 +50,29 @@ def _diff_trees(before: ImageTree, after: ImageTree) -> tuple[Change, ...]:
     changes: list[Change] = []
     if before.root != after.root:
         changes.append(delete_change(b"") if after.root is None else _change_to(b"", before.root, after.root))
-    for path, directory in before.directories.items():
-        if path not in after.directories:
-            prefix = path + b"/" if path else b""
-            changes += [delete_change(prefix + name) for name in directory.entries]
-    for path, directory in after.directories.items():
-        found = before.directories.get(path)
-        if found is not None and found.equals(directory):
-            continue
-        old = before.names_in(path)
-        prefix = path + b"/" if path else b""
-        changes += [delete_change(prefix + name) for name in old if name not in directory.entries]
-        for name, entry in directory.entries.items():
-            was = old.get(name)
-            if was is not entry and was != entry:
-                changes.append(_change_to(prefix + name, was, entry))
+    known = before.directories.get
+    pairs = [(path, known(path), directory) for path, directory in after.directories.items() if known(path) is not directory]
+    for path, found, directory in pairs:
+        if found is None or not found.equals(directory):
+            changes += _diff_entries(path, before.names_in(path), directory.entries)
+    for path in before.directories.keys() - after.directories.keys():
+        changes += _diff_entries(path, before.names_in(path), {})
     changes.sort(key=lambda change: change.path)
     return tuple(changes)
+
+
+def _diff_entries(path: bytes, before: Image, after: Image) -> Iterator[Change]:
+    """The changes of the names directly in the directory `path`. Two trees have most entries in common, as the same objects."""
+    prefix = path + b"/" if path else b""
+    known = before.get
+    new = 0
+    for name, old, entry in [(name, known(name), entry) for name, entry in after.items() if known(name) is not entry]:
+        new += old is None
+        if old != entry:
+            yield _change_to(prefix + name, old, entry)
+    if len(after) - new < len(before):
+        for name in before.keys() - after.keys():
+            yield delete_change(prefix + name)
 
 
 def is_identity_change(changes: Iterable[Change]) -> bool:

@@ -127,6 +127,29 @@ class ImageTree(Mapping[bytes, Entry]):
             following.note_stale(path)
         return following
 
+    def with_directories(self, root: Entry, changed: Mapping[bytes, Directory | None]) -> "ImageTree":
+        """A new tree with these directories in the place of its own, and all others shared; None or one without names: there is none."""
+        following = ImageTree(root, dict(self.directories))
+        following.hashed = dict(self.hashed)
+        following.stale = {path: set(names) for path, names in self.stale.items()}
+        for path, after in changed.items():
+            before = self.directories.get(path)
+            if before is after:
+                continue
+            if after is not None and after.entries:
+                following.directories[path] = after
+                if before is not None and path in following.hashed:
+                    following.stale.setdefault(path, set()).update(_differing(before.entries, after.entries))
+            elif before is None:
+                continue
+            else:
+                del following.directories[path]
+                following.hashed.pop(path, None)
+                following.stale.pop(path, None)
+            if path and (before is None or path not in following.directories):
+                following.note_stale(path)
+        return following
+
     def note_stale(self, path: bytes) -> None:
         """The entry at `path` is to be encoded anew in its directory's hash."""
         parent, _, name = path.rpartition(b"/")

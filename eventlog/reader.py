@@ -291,7 +291,7 @@ class Reader:
         if [row[0] for row in rows] != list(range(len(rows))):
             raise self._damaged(stream, seq, "its image changes are not numbered 0, 1, 2 ...")
         try:
-            return tuple(change_from_row(row[1:], f"change {row[0]}") for row in rows)
+            return tuple([change_from_row(row[1:], f"change {row[0]}") for row in rows])
         except CorruptError as error:
             raise self._damaged(stream, seq, str(error)) from error
 

@@ -47,6 +47,11 @@ def install(hook: Hook | None) -> None:
     _process.hook = hook
 
 
+def is_watched() -> bool:
+    """Whether a hook is installed, so that a pass of a step may be seen."""
+    return _process.hook is not None
+
+
 def enter(role: str, epoch: int) -> None:
     """State this process's role and epoch (after a fork) and count its steps from zero; passes the step `start`."""
     _process.role = role

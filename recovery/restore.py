@@ -59,7 +59,7 @@ def complete_restore(context: Context, side: str) -> list[Record]:
     """
     obligation = context.journal.state.obligation
     assert obligation is not None, "complete_restore is called under an open obligation only"
-    target = context.journal.reader.image(context.journal.stream, Seq(obligation.target_seq))
+    target = _read_target(context, obligation)
     quarantine = f"{context.journal.log_id}-{obligation.seq}"
     restored = 0  # by this driver's rounds; those of killed ones left no count, so that the decision's is the least there was
     found = look_again(context, target)
@@ -71,6 +71,14 @@ def complete_restore(context: Context, side: str) -> list[Record]:
         found = look_again(context, target)
     _check_equal(found, target, obligation, context.profile)
     return _closing_records(context, obligation, side, quarantine, max(restored, obligation.to_restore))
+
+
+def _read_target(context: Context, obligation: Obligation) -> Image:
+    """The image to restore: the head's, which the driver holds, or one out of the log."""
+    state = context.journal.state
+    if obligation.target_seq == state.image_seq:
+        return state.image
+    return context.journal.reader.image(context.journal.stream, Seq(obligation.target_seq))
 
 
 def plan_for(profile: Profile, found: Scan, target: Image, untracked: tuple[Untracked, ...]) -> RestorePlan:
@@ -96,6 +104,7 @@ def _apply_round(context: Context, obligation: Obligation, plan: RestorePlan, qu
     prepared = Prepare(key, "work", context.epoch, None, attempt, obligation.target_root, mark, None, state.head_seq, state.head_hash)
     append_fenced(context.ledger, context.epoch, prepared)
     done = context.space.change_files(ApplyPlan(context.epoch, key, encode_plan(plan), quarantine, pack))
+    durable.unlink(pack, "contents")  # placed: what is never written back to the disk costs the one sync nothing
     return int(done.detail.get("restored", 0))
 
 

@@ -15,7 +15,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from blake3 import blake3
 
@@ -38,7 +38,7 @@ from recovery.workspace.actions import (
     SetAttributes,
 )
 from recovery.workspace.in_place import encode_before, list_before, write_before
-from recovery.workspace.pack import count_data, lay_out, read_piecewise, write_sparsely
+from recovery.workspace.pack import PackReading, count_data, lay_out, write_sparsely
 from recovery.workspace.preflight import refuse_fixed, refuse_owners
 from recovery.workspace.quarantine import Round, open_round
 from recovery.workspace.staging import Staging, clear_staging
@@ -102,7 +102,7 @@ def _apply(plan: RestorePlan, root: str, side: str, quarantine_directory: str, p
 class _Pack:
     """The plan's pack, open, and the offset of each content in it."""
 
-    descriptor: int
+    reading: PackReading
     offsets: dict[bytes, int]
 
 
@@ -114,7 +114,7 @@ def _open_pack(path: str, plan: RestorePlan) -> Iterator[_Pack]:
     except FileNotFoundError as error:
         raise CorruptError(f"the contents laid ready for the restore are missing: {show_path(os.fsencode(path))}") from error
     try:
-        yield _Pack(descriptor, offsets)
+        yield _Pack(PackReading(descriptor), offsets)
     finally:
         os.close(descriptor)
 
@@ -127,7 +127,7 @@ def _check_room(plan: RestorePlan, side: str, pack: _Pack, recorded: int) -> Non
     needed = plan.needed_bytes + recorded
     if needed > free:
         needed -= sum(
-            action.size - count_data(pack.descriptor, pack.offsets[action.content], action.size)
+            action.size - count_data(pack.reading.descriptor, pack.offsets[action.content], action.size)
             for action in plan.actions
             if isinstance(action, PlaceFile)
         )
@@ -152,11 +152,15 @@ class _Worker:
     staging: Staging
     pack: _Pack
     step: str
+    loose: set[bytes] = field(default_factory=set)
 
     def open_parent(self, path: bytes) -> int:
-        """The directory of `path`, with permission to change names in it."""
-        directory = self.tree.directory(parent_of(path))
-        loosen_directory(directory)
+        """The directory of `path`, with permission to change names in it: asked for once, as nothing but the last actions takes it away."""
+        above = parent_of(path)
+        directory = self.tree.directory(above)
+        if above not in self.loose:
+            loosen_directory(directory)
+            self.loose.add(above)
         return directory
 
 
@@ -196,6 +200,8 @@ def _do(worker: _Worker, action: Action) -> None:
 
 def _displace(worker: _Worker, action: Displace) -> None:
     worker.tree.forget(action.path)
+    if action.kind == "d":
+        worker.loose.clear()  # another directory may bear the name from now on
     worker.quarantine.take(action.path, action.kind, worker.open_parent(action.path), f"{worker.step}.displace")
 
 
@@ -249,13 +255,15 @@ def _copy_verified(pack: _Pack, target: int, action: PlaceFile, step: str) -> No
     """Copy all bytes, leaving holes where whole blocks are zeros, and compare them with their name."""
     hasher = blake3()
     size = 0
-    for piece in read_piecewise(pack.descriptor, pack.offsets[action.content], action.size):
+    ends_in_hole = False
+    for piece in pack.reading.read(pack.offsets[action.content], action.size):
         hasher.update(piece)
-        write_sparsely(target, size, piece, step)
+        ends_in_hole = write_sparsely(target, size, piece, step)
         size += len(piece)
     if hasher.digest() != action.content or size != action.size:
         raise CorruptError(f"the content kept for {show_path(action.path)} does not hash to {action.content.hex()}; it was not placed")
-    os.ftruncate(target, size)
+    if ends_in_hole:
+        os.ftruncate(target, size)
 
 
 def _link_file(worker: _Worker, action: LinkFile) -> None:

@@ -7,7 +7,7 @@ write through another name is told to that name's directory only. On the way to 
 A file that gets a second name changes without a word to the directory of its first: such a pair has everything read (`PartnerFound`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from recovery.workspace.listing import Key, Listing
 from recovery.workspace.observe import ChangedUnderneath
@@ -30,27 +30,28 @@ class WatchedWalk(Walk):
 
 
 class HintedWalk(Walk):
-    """A walk over what `hints` and `suspects` name. Afterwards `seen` has every directory there is, as in a whole walk, and `visited` those
-    that were opened."""
+    """A walk over what `hints` and `suspects` name. Afterwards `visited` has the listings of the directories that were opened, and `gone`
+    the remembered paths of those that are no longer there; all others are as they are remembered."""
 
     hints: Hints
 
-    def prepare(self, hints: Hints, suspects: Iterable[bytes]) -> None:
-        """What to look at: `suspects` are directories, beside those of the hints."""
+    def prepare(self, hints: Hints, suspects: Iterable[bytes], linked: Set[bytes]) -> None:
+        """What to look at: `suspects` are directories, beside those of the hints; `linked` those with files of several names."""
         self.hints = hints
         self._named = {*hints.changed, *hints.whole, *suspects}
-        self._linked = {path for path, listing in self.known.items() if listing.linked}
-        self._way = _ancestors(self._named | self._linked)
+        self._way = _ancestors(self._named | linked)
         self._whole: set[bytes] = set()
+        self._below: dict[bytes, tuple[bytes, ...]] = {}
 
     def run(self) -> None:
         super().run()
         self.visited = self.seen
         self._find_partners()
-        self.seen = _reach(self.known)
+        self.gone = self._find_gone()
 
     def read_names(self, frame: Frame, stamp: Key) -> None:
         path, listing = frame.path, frame.listing
+        self._below[path] = tuple(listing.below)
         is_known = self.hints.enter(path, self.current())
         if not is_known or path in self.hints.whole or (path and path.rpartition(b"/")[0] in self._whole):
             self._whole.add(path)
@@ -71,6 +72,23 @@ class HintedWalk(Walk):
         if known is None or known != listing.keys[name]:
             self._named.add(below)
         return below in self._named or below in self._way
+
+    def _find_gone(self) -> set[bytes]:
+        """The remembered directories that are there no more. `ChangedUnderneath` when one that is there is not remembered."""
+        waiting = []
+        for path, before in self._below.items():
+            below = self.visited[path].below
+            waiting += [join(path, name) for name in before if name not in below]
+            if any(join(path, name) not in self.known for name in below):
+                raise ChangedUnderneath
+        gone: set[bytes] = set()
+        while waiting:
+            path = waiting.pop()
+            listing = self.known.get(path)
+            if listing is not None and path not in gone:
+                gone.add(path)
+                waiting += [join(path, name) for name in {*listing.below, *self._below.get(path, ())}]
+        return gone
 
     def _find_partners(self) -> None:
         """Raise `PartnerFound` when a file that was read now for its further names is remembered elsewhere as having one only."""
@@ -104,17 +122,3 @@ def _ancestors(paths: Iterable[bytes]) -> set[bytes]:
             found.add(path)
             path = path.rpartition(b"/")[0]
     return found
-
-
-def _reach(known: dict[bytes, Listing]) -> dict[bytes, Listing]:
-    """What is remembered of the directories that are there, from the root down."""
-    seen: dict[bytes, Listing] = {}
-    waiting = [b""]
-    while waiting:
-        path = waiting.pop()
-        listing = known.get(path)
-        if listing is None:
-            raise ChangedUnderneath
-        seen[path] = listing
-        waiting += [join(path, name) for name in listing.below]
-    return seen

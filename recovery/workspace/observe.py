@@ -63,9 +63,11 @@ class Attributes:
     untracked: tuple[str, ...]
 
 
-def observe_file(name: bytes, directory: int, tracking: Tracking, keep: Keep | None = None) -> Observed:
+def observe_file(
+    name: bytes, directory: int, tracking: Tracking, keep: Keep | None = None, known: Entry | None = None
+) -> Observed:
     """The entry of the regular file `name` (its `link` left None), its version, and what of it is not tracked; size and content belong to
-    the same bytes. `keep` gets content id and bytes of a small one."""
+    the same bytes. `keep` gets content id and bytes of a small one, unless its content is that of `known`."""
     descriptor = open_or_changed(name, directory, OPEN_FILE)
     try:
         found = os.fstat(descriptor)
@@ -79,7 +81,7 @@ def observe_file(name: bytes, directory: int, tracking: Tracking, keep: Keep | N
         os.close(descriptor)
     if size != after[4] or before != after:
         raise ChangedUnderneath
-    if keep is not None and data is not None:
+    if keep is not None and data is not None and (known is None or known.content != content):
         keep(content, data)
     entry = Entry("f", after[2] & MODE_BITS, content, size, None, None, has.xattrs, bounded_time(after[5]), has.owner, has.acl)
     return entry, after, has.untracked
@@ -153,8 +155,14 @@ def read_attributes(source: int | bytes, found: os.stat_result, tracking: Tracki
             untracked.append(ATTRIBUTE)
     if isinstance(source, int) and _has_flags(source):
         untracked.append(FLAGS)
+    owner = _owner_of(found, tracking)
+    if not (pairs or acls or untracked or owner):
+        return _NONE
     xattrs, acl = (encode_xattrs(some) if some else None for some in (pairs, acls))
-    return Attributes(xattrs, acl, _owner_of(found, tracking), tuple(sorted(set(untracked))) if untracked else ())
+    return Attributes(xattrs, acl, owner, tuple(sorted(set(untracked))) if untracked else ())
+
+
+_NONE = Attributes(None, None, None, ())
 
 
 def _list_attributes(source: int | bytes) -> list[bytes]:

@@ -34,39 +34,69 @@ def lay_out(plan: RestorePlan) -> dict[bytes, int]:
 def write_pack(path: str, plan: RestorePlan, read: Callable[[bytes], Iterable[bytes]], step: str) -> None:
     """Write the pack of `plan` to `path`, over what an earlier round left there; `read` yields the bytes of a content.
 
-    Passes `<step>.write.half` in every piece. Raises `OSError`, and what `read` raises.
+    Passes `<step>.write.half` in every write. Raises `OSError`, and what `read` raises.
     """
     descriptor = os.open(path, _FLAGS, 0o600)
     try:
-        for content, offset in lay_out(plan).items():
-            for piece in read(content):
-                write_sparsely(descriptor, offset, piece, step)
-                offset += len(piece)
+        offset = 0
+        for gathered in _gather(piece for content in lay_out(plan) for piece in read(content)):
+            write_sparsely(descriptor, offset, gathered, step)
+            offset += len(gathered)
         os.ftruncate(descriptor, _size_of(plan))
     finally:
         os.close(descriptor)
+
+
+def _gather(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces of at least _PIECE_BYTES but the last: small contents are written many at a time."""
+    held: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size >= _PIECE_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)
 
 
 def _size_of(plan: RestorePlan) -> int:
     return sum({action.content: action.size for action in plan.actions if isinstance(action, PlaceFile)}.values())
 
 
-def read_piecewise(pack: int, offset: int, size: int) -> Iterator[bytes]:
-    """`size` bytes of an open pack from `offset`, in pieces of at most 1 MiB; fewer when the pack is shorter."""
-    end = offset + size
-    while offset < end and (piece := os.pread(pack, min(_PIECE_BYTES, end - offset), offset)):
-        yield piece
-        offset += len(piece)
+class PackReading:
+    """An open pack, read a piece of 1 MiB at a time, which holds many small contents: a plan places them in the order of the pack."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._start = 0
+        self._held = b""
+
+    def read(self, offset: int, size: int) -> Iterator[bytes]:
+        """`size` bytes from `offset`, in pieces of at most 1 MiB; fewer when the pack is shorter."""
+        end = offset + size
+        while offset < end and (piece := self._take(offset, min(_PIECE_BYTES, end - offset))):
+            yield piece
+            offset += len(piece)
+
+    def _take(self, offset: int, size: int) -> bytes:
+        begin = offset - self._start
+        if not 0 <= begin <= len(self._held) - size:
+            self._start, self._held, begin = offset, os.pread(self.descriptor, _PIECE_BYTES, offset), 0
+        return self._held[begin : begin + size]
 
 
-def write_sparsely(descriptor: int, offset: int, piece: bytes, step: str) -> None:
-    """Write `piece` at `offset`, leaving out whole blocks of zeros; the caller sets the size in the end."""
-    position = 0
+def write_sparsely(descriptor: int, offset: int, piece: bytes, step: str) -> bool:
+    """Write `piece` at `offset`, where the descriptor stands and will stand behind it, leaving out whole blocks of zeros. Whether the last
+    of it was left out: at the end of a file the caller then sets its size."""
+    is_hole = False
     for is_hole, part in cut_runs(offset, piece):
-        if not is_hole:
-            os.lseek(descriptor, offset + position, os.SEEK_SET)
+        if is_hole:
+            os.lseek(descriptor, len(part), os.SEEK_CUR)
+        else:
             durable.write_all(descriptor, part, step)
-        position += len(part)
+    return is_hole
 
 
 def count_data(pack: int, offset: int, size: int) -> int:

@@ -5,10 +5,11 @@ to the outside, attributes outside `user.*`) is listed beside the image.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 from eventlog.errors import ScanError
 from eventlog.image import Entry, Image, ImageTree, delete_change, fold_changes
+from eventlog.image_tree import Directory
 from eventlog.show import show_path
 from recovery.workspace import stat_cache
 from recovery.workspace.file_clock import trusted_before
@@ -18,6 +19,7 @@ from recovery.workspace.left_out import list_bare_holders, list_excluded
 from recovery.workspace.link_names import join_groups
 from recovery.workspace.listing import Listing
 from recovery.workspace.mappings import read_mapped
+from recovery.workspace.marks import Marks
 from recovery.workspace.mounts import Mounts
 from recovery.workspace.observe import ChangedUnderneath
 from recovery.workspace.side import RESERVED_NAME
@@ -64,6 +66,7 @@ class Scanner:
         self._identity: tuple[int, int] | None = None
         self._known: dict[bytes, Listing] = {}
         self._image = ImageTree()
+        self._marks = Marks()
         self._mapped: frozenset[int] | None = frozenset()
         self._young: set[bytes] | None = None
         self._unsaved = 0
@@ -79,7 +82,8 @@ class Scanner:
         can be made equal to any image while it keeps what is excluded. `rehash` trusts nothing; `hints` are those of a watcher of this
         root, drained just now: then only what they name is looked at. `processes` are pids that may have files mapped. Names that vanish
         meanwhile are absent; a file that
-        changes while it is read is read again, three times at most. Raises `RootMissing`, or `ScanError` naming the path and the reason.
+        changes while it is read is read again, three times at most. What `against` has, at the same path, is not kept in `kept`: the log
+        has it. Raises `RootMissing`, or `ScanError` naming the path and the reason.
         """
         self.hashed = 0
         self.kept.clear()
@@ -125,11 +129,11 @@ class Scanner:
             trust = Trust(trusted_before(root), mapped, rehash)  # the clock is read before anything else
             points = None if attempt == TRIES - 1 else mounts.points
             make = self._choose_walk(trust, hints, attempt)
-            walk = make(root, self._known, trust, points, self._profile, self._reserved, self.kept.keep)
+            walk = make(root, self._known, trust, points, self._profile, self._reserved, self.kept.keep, against)
             if isinstance(walk, WatchedWalk) and hints is not None:
                 walk.hints = hints
             elif isinstance(walk, HintedWalk) and hints is not None:
-                walk.prepare(hints, (self._young or set()) | find_mapped(self._known, trust.mapped or frozenset()))
+                walk.prepare(hints, (self._young or set()) | find_mapped(self._known, trust.mapped or frozenset()), self._marks.linked)
             self._young = None  # until this pass is complete, the next one must be whole
         except BaseException:
             os.close(root)
@@ -163,25 +167,43 @@ class Scanner:
         if identity == self._identity:
             return
         self._known = {}
+        self._young = None
         self._identity = identity
         if self._cache_path is not None and self._boot_id and not self._is_fresh:
             self._known = stat_cache.load(self._cache_path, self._binding(identity))
 
     def _finish(self, walk: Walk, hints: Hints | None, against: Image) -> Scan:
-        for path in self._known.keys() - walk.seen.keys():
-            del self._known[path]
+        known, marks = self._known, self._marks
+        if isinstance(walk, HintedWalk):
+            seen, gone = walk.visited, walk.gone
+        else:
+            marks = self._marks = Marks()
+            seen, gone = walk.seen, known.keys() - walk.seen.keys()
+        for path in gone:
+            del known[path]
+            marks.drop(path)
             if hints is not None:
                 hints.leave(path)
-        outside = join_groups(walk.seen, walk.taken())
-        self._image = self._image.succeed(walk.root, {path: one.directory for path, one in walk.seen.items() if one.directory.entries})
-        untracked = [Untracked(b"", kind) for kind in walk.root_untracked] + outside
-        for path, listing in walk.seen.items():
-            prefix = path + b"/" if path else b""
-            untracked += [Untracked(prefix + name, kind) for name, kinds in listing.untracked.items() for kind in kinds]
+        for path in seen.keys() - gone if gone else seen:
+            marks.renew(path, known[path])
+        untracked = [Untracked(b"", kind) for kind in walk.root_untracked]
+        untracked += join_groups({path: known[path] for path in sorted(marks.linked)}, walk.taken())
+        untracked += marks.list_untracked(known)
         untracked.sort(key=lambda one: (one.path, one.kind))
-        bare = list_bare_holders(walk.seen, against)
+        self._image = self._succeed(walk, gone)
+        bare = list_bare_holders(known, marks.excluded, against)
         image = fold_changes(self._image, [delete_change(path) for path in bare]) if bare else self._image
-        return Scan(image, tuple(untracked), list_excluded(walk.seen))
+        return Scan(image, tuple(untracked), list_excluded(known, marks.excluded))
+
+    def _succeed(self, walk: Walk, gone: Set[bytes]) -> ImageTree:
+        """The image of what is known now. After a walk by hints only what it visited, and what has further names, can be new in it."""
+        known = self._known
+        if not isinstance(walk, HintedWalk):
+            return self._image.succeed(walk.root, {path: one.directory for path, one in known.items() if one.directory.entries})
+        replaced: dict[bytes, Directory | None] = dict.fromkeys(gone)
+        for path in (walk.visited.keys() | self._marks.linked) - gone:
+            replaced[path] = known[path].directory
+        return self._image.with_directories(walk.root, replaced)
 
 
 def _open_root(root: str) -> int:

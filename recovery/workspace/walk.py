@@ -12,7 +12,7 @@ from typing import Protocol
 
 from eventlog.beneath import OPEN_DIRECTORY
 from eventlog.errors import InternalError, ScanError
-from eventlog.image import Entry
+from eventlog.image import Entry, Image
 from eventlog.kernel import Status, kind_of, look_at, look_through
 from eventlog.show import show_path
 from recovery.workspace import observe
@@ -67,7 +67,8 @@ class Frame:
 
 
 class Walk:
-    """One pass. `known` is what is remembered, by path; what is found right is written into it at once, each part true in itself.
+    """One pass. `known` is what is remembered, by path; what is found right is written into it at once, each part true in itself. `keep`
+    gets the bytes of small files that had to be read, but for those that `against` has at the same path.
 
     After `run`: `seen` has the listing of every directory there is, `root` the root's entry and `root_untracked` what of it is not covered.
     """
@@ -81,6 +82,7 @@ class Walk:
         profile: Excluding | None,
         reserved: bytes | None,
         keep: Keep | None,
+        against: Image,
     ) -> None:
         self.known = known
         self._trust = trust
@@ -90,6 +92,7 @@ class Walk:
         self._tracking = Tracking(profile.owners, profile.acls) if profile is not None else Tracking()
         self._reserved = reserved
         self._keep = keep
+        self._against = against
         self._frames: list[Frame] = []
         self.groups: dict[tuple[int, int], observe.Observed] = {}
         self._taken: set[int] = set()
@@ -193,16 +196,17 @@ class Walk:
 
     def _look_closely(self, frame: Frame, name: bytes) -> None:
         path = join(frame.path, name)
-        with _naming(path):
-            for _ in range(TRIES):
-                try:
-                    self._take(frame, name, path)
-                    return
-                except FileNotFoundError:
-                    self._forget(frame, name)
-                    return
-                except ChangedUnderneath:
-                    continue
+        for _ in range(TRIES):
+            try:
+                self._take(frame, name, path)
+                return
+            except FileNotFoundError:
+                self._forget(frame, name)
+                return
+            except ChangedUnderneath:
+                continue
+            except OSError as error:
+                raise _cannot_read(path, error) from error
         raise ScanError(f"{show_path(path)} keeps changing while it is read; try again when it is quiet")
 
     def _take(self, frame: Frame, name: bytes, path: bytes) -> None:
@@ -216,7 +220,7 @@ class Walk:
         elif (self._careful is None or frame.path in self._careful) and not self._is_on_our_mount(name, descriptor):
             self._note(frame, name, key, None, (MOUNT,))
         elif kind == "f":
-            self._take_file(frame, name, key)
+            self._take_file(frame, name, path, key)
         elif kind == "d":
             entry, key, untracked = observe.observe_directory(name, descriptor, self._tracking)
             self._note(frame, name, key, entry, untracked)
@@ -231,10 +235,10 @@ class Walk:
     def _is_on_our_mount(self, name: bytes, descriptor: int) -> bool:
         return look_at(name, descriptor).is_on_mount_of(self._root_status)
 
-    def _take_file(self, frame: Frame, name: bytes, key: Key) -> None:
+    def _take_file(self, frame: Frame, name: bytes, path: bytes, key: Key) -> None:
         known = self.groups.get((key[0], key[1])) if key[3] > 1 else None
         if known is None or known[1] != key:
-            known = observe.observe_file(name, self.current(), self._tracking, self._keep)
+            known = observe.observe_file(name, self.current(), self._tracking, self._keep, self._against.get(path))
             self.hashed += 1
         self._note_named(frame, name, known)
 
@@ -363,4 +367,8 @@ class _naming:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
-            raise ScanError(f"cannot read {show_path(self._path)}: {error.strerror}; make it readable and try again") from error
+            raise _cannot_read(self._path, error) from error
+
+
+def _cannot_read(path: bytes, error: OSError) -> ScanError:
+    return ScanError(f"cannot read {show_path(path)}: {error.strerror}; make it readable and try again")

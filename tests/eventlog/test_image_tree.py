@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from eventlog import image_hash
 from eventlog.errors import CorruptError
 from eventlog.image import Change, Entry, ImageTree, check_image, delete_change, diff, fold_changes, put_change, root_hash
+from eventlog.image_tree import Directory
 from tests.eventlog.test_image_properties import images
 
 Plain = dict[bytes, Entry]
@@ -46,6 +47,34 @@ def test_a_tree_that_succeeds_another_has_the_same_hash(before: Plain, after: Pl
     following = one.succeed(other[b""], {path: one.directories[path] if path in one.directories and one.directories[path].equals(directory)
                                          else directory for path, directory in other.directories.items()})  # fmt: skip
     assert following == after and root_hash(following) == root_hash(after)
+
+
+@given(images, images, images, st.booleans())
+def test_a_tree_with_other_directories_is_the_tree_of_them(before: Plain, after: Plain, last: Plain, hashed: bool) -> None:
+    following = ImageTree.of(before)
+    for image in (after, last, before):
+        if hashed:
+            root_hash(following)
+        known, wanted = dict(following), ImageTree.of(image)
+        changed: dict[bytes, Directory | None] = dict.fromkeys(following.directories.keys() - wanted.directories.keys())
+        changed |= {path: one for path, one in wanted.directories.items() if one.entries != following.names_in(path)}
+        made = following.with_directories(wanted[b""], changed)
+        assert following == known and root_hash(made) == root_hash(image)
+        assert made == wanted and made.directories.keys() == wanted.directories.keys()
+        assert diff(following, made) == diff(known, image)
+        following = made
+
+
+def test_a_directory_that_lost_its_names_and_nothing_else_is_hashed_anew() -> None:
+    image = directory_of(2) | {b"d/e": Entry("d", 0o755), b"d/e/f": file_entry(b"f")}
+    tree = ImageTree.of(image)
+    root_hash(tree)
+    emptied = {path: entry for path, entry in image.items() if path != b"d/e/f"}
+    for nothing in (None, Directory({})):
+        made = tree.with_directories(image[b""], {b"d/e": nothing})
+        assert made == emptied and root_hash(made) == root_hash(emptied)
+        refilled = made.with_directories(image[b""], {b"d/e": tree.directories[b"d/e"]})
+        assert refilled == image and root_hash(refilled) == root_hash(image)
 
 
 @given(images, st.lists(st.one_of(

@@ -118,7 +118,7 @@ def test_rule_R1_a_restore_killed_at_every_instant_converges(tmp_path: Path, aud
         found = space.scan()
         killed = is_killed(run_in_child(restore_and_die(space, space.plan(target), instant, audit=audit)))
         assert_converges(space, target, found)
-    assert instant > (120 if audit else 50), "too few instants: the kills do not reach the work"
+    assert instant > (100 if audit else 50), "too few instants: the kills do not reach the work"
 
 
 def test_rule_R1_a_restore_killed_twice_at_every_pair_of_steps_converges(tmp_path: Path) -> None:
