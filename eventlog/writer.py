@@ -18,6 +18,7 @@ from typing import Any
 import apsw
 
 from eventlog import codec, connection, events, steps, wal
+from eventlog.clustering import cluster
 from eventlog.errors import (
     ContentGoneError,
     CorruptError,
@@ -280,6 +281,16 @@ class Writer(Transactions):
         except apsw.Error as error:
             raise self._failed(error) from error
         steps.reach("rebuild.commit.after")
+
+    def cluster(self) -> None:
+        """Make a log of format 2 one of format 3, in one transaction. Raises as `append`, and CorruptError for a log without a trigger."""
+        self._guard()
+        self._handle.pragma("foreign_keys", False)  # refused inside a transaction, hence before it
+        try:
+            with self._writing("cluster", ()):
+                cluster(self._handle, self.name)
+        finally:
+            connection.set_foreign_keys(self._handle)
 
     def tidy(self, clock: Clock, wait_secs: float = 0.0) -> wal.Tidied | wal.Pinned:
         """Bring the WAL into the database and cut it to nothing, if nobody needs it within `wait_secs`; else say who does. Idle work:
