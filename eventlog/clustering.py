@@ -8,7 +8,7 @@ import re
 
 import apsw
 
-from eventlog.connection import schema_of, state_format
+from eventlog.connection import SCHEMA_3, expected_triggers, read_trigger, schema_of, state_format
 
 KEYS = {"event": ("stream", "seq"), "image_change": ("stream", "seq", "idx")}
 """The primary keys of the tables that format 3 keeps WITHOUT ROWID."""
@@ -23,12 +23,15 @@ def cluster(connection: apsw.Connection, name: str) -> None:
     """Make a log of format 2 one of format 3, inside a transaction of a handle that does not enforce foreign keys: while a table is
     exchanged nothing may be done to the rows that refer to it. Does nothing to a log of another format.
 
-    Indices, triggers and views are made anew from the words they have. Raises CorruptError when the log lacks a trigger.
+    Indices, triggers and views are made anew from the words they have, then those of format 3. Raises CorruptError when the log lacks
+    one of the triggers.
     """
     if connection.pragma("user_version") != 2:
         return
     made = {found[1]: found[0] for found in _TABLE.finditer(schema_of(3))}
     around = connection.execute(_AROUND).fetchall()
+    for trigger in expected_triggers(2):
+        read_trigger(connection, trigger, name)
     for (view,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'view'").fetchall():
         connection.execute(f'DROP VIEW "{view}"').fetchall()  # a view of a table that is not there keeps every other from being renamed
     for table, keys in KEYS.items():
@@ -40,4 +43,5 @@ def cluster(connection: apsw.Connection, name: str) -> None:
         connection.execute(f"ALTER TABLE clustered_{table} RENAME TO {table}").fetchall()
     for (statement,) in around:
         connection.execute(str(statement)).fetchall()
+    connection.execute(SCHEMA_3.read_text("utf-8")).fetchall()
     state_format(connection, 3, name)

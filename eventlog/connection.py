@@ -25,6 +25,7 @@ OLDEST_SQLITE = (3, 51, 3)
 APPLICATION_ID = 0x43574C31
 SCHEMA = Path(__file__).with_name("schema.sql")
 SCHEMA_2 = Path(__file__).with_name("schema_2.sql")
+SCHEMA_3 = Path(__file__).with_name("schema_3.sql")
 _CLUSTERED = ") WITHOUT ROWID;"
 PAGE_BYTES = 16384
 BUSY_MS = 5000
@@ -116,12 +117,12 @@ def create_scratch(path: str, damaged: str) -> apsw.Connection:
 
 
 def schema_of(log_format: int) -> str:
-    """The statements that make the tables, indices, triggers and views of a format. Format 3 has those of format 2, and keeps the rows of
-    `event` and `image_change` in the tree of their primary key: one page less for each in a commit."""
+    """The statements that make the tables, indices, triggers and views of a format, each format by what it adds to the one before. Format
+    3 keeps the rows of `event` and `image_change` in the tree of their primary key: one page less for each in a commit."""
     text = SCHEMA.read_text("utf-8")
     if log_format < 3:
         text = text.replace(_CLUSTERED, ");")
-    return text + (SCHEMA_2.read_text("utf-8") if log_format > 1 else "")
+    return text + "".join(file.read_text("utf-8") for file in (SCHEMA_2, SCHEMA_3)[: log_format - 1])
 
 
 def create(path: str, log_format: int = FORMAT) -> apsw.Connection:
@@ -149,7 +150,13 @@ def create(path: str, log_format: int = FORMAT) -> apsw.Connection:
 
 def expected_triggers(log_format: int) -> dict[str, str]:
     """The statement of every trigger that a log of a format has, by name: the words that SQLite keeps of it."""
-    return {found[1]: found[0] for found in re.finditer(r"CREATE TRIGGER (\w+).*?END(?=;)", schema_of(log_format), re.DOTALL)}
+    made: dict[str, str] = {}
+    for found in re.finditer(r"DROP TRIGGER (\w+)|CREATE TRIGGER (\w+).*?END(?=;)", schema_of(log_format), re.DOTALL):
+        if found[1]:
+            del made[found[1]]
+        else:
+            made[found[2]] = found[0]
+    return made
 
 
 def read_trigger(connection: apsw.Connection, trigger: str, name: str) -> str:
@@ -299,22 +306,6 @@ def has_moved(connection: apsw.Connection) -> bool:
     moved = ctypes.c_int(0)
     connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(moved))
     return bool(moved.value)
-
-
-class DataVersion:
-    """SQLite's count of what changed in the database file, as one connection has come to know it: by its own commits, and by others' that
-    it met at the beginning of a transaction. The same number twice:
-    nothing was committed in between but what this connection was told of."""
-
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
-        self._value = ctypes.c_uint32(0)
-        self._address = ctypes.addressof(self._value)
-
-    def read(self) -> int:
-        """The number now; it costs no statement."""
-        self._connection.file_control("main", apsw.SQLITE_FCNTL_DATA_VERSION, self._address)
-        return self._value.value
 
 
 def _require(condition: bool, message: str) -> None:

@@ -101,7 +101,7 @@ def _judge_header(facts: Facts) -> Iterator[Diagnosis]:
         what = f"the log has format {_format(facts)}, and this version knows up to {FORMAT}"
         yield Diagnosis("newer_format", what, name, "nothing lost", "use the version of crashworthy that wrote it, or a newer one")
     elif 0 < _format(facts) < FORMAT:
-        kept = "is read and written as it is" if _format(facts) in WRITABLE_FORMATS else "becomes format 2 when it is next opened for writing"
+        kept = "is read and written as it is" if _format(facts) in WRITABLE_FORMATS else "becomes format 2 when next opened for writing"
         what = f"the log has format {_format(facts)}: it {kept}, and becomes format {FORMAT} by `eventlog compact`"
         yield Diagnosis("older_format", what, name, "nothing lost", "nothing to do", is_problem=False)
 

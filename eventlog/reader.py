@@ -32,8 +32,7 @@ class Origin:
     stream: StreamId
 
 
-@dataclass(frozen=True, slots=True)
-class StreamRow:
+class StreamRow(msgspec.Struct, frozen=True):
     """The cache row of a stream. A fork has a `parent` and the seq there; an imported stream has an `origin` and is read-only."""
 
     id: StreamId

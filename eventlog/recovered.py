@@ -128,7 +128,7 @@ def _reached(handle: apsw.Connection, table: str, keys: tuple[str, ...], held: i
             (held, *last),
         ).fetchall()
         if rows:
-            return tuple(rows[0])
+            return (str(rows[0][0]), *(int(str(number)) for number in rows[0][1:]))
     return None
 
 

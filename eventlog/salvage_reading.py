@@ -184,8 +184,10 @@ def open_sources(copy: str, directory: str, log_id: LogId | None) -> Sources:
     """Every way to read the copied log. `log_id` is what is known of it from elsewhere. Raises CorruptError when there is none."""
     readers: list[DamagedReader] = []
     problems: list[CrashworthyError] = []
-    grafts = [make for fresh in _FRESH for make in (partial(_grafted, fresh), partial(_grafted_and_recovered, fresh))]
-    for make in (_plain, _recovered, *grafts):
+    makers: list[Callable[[str, str], str]] = [_plain, _recovered]
+    for fresh in _FRESH:
+        makers += [partial(_grafted, fresh), partial(_grafted_and_recovered, fresh)]
+    for make in makers:
         try:
             readers.append(DamagedReader.open_copy(make(copy, directory), log_id))
         except CrashworthyError as error:
@@ -234,7 +236,7 @@ def _make_3_of_2(path: str) -> apsw.Connection:
     return handle
 
 
-_FRESH = {"format-3": _make_3, "format-2": _make_2, "format-3-of-2": _make_3_of_2}
+_FRESH: dict[str, Callable[[str], apsw.Connection]] = {"format-3": _make_3, "format-2": _make_2, "format-3-of-2": _make_3_of_2}
 """New logs, one for each place at which the tables of a log can begin."""
 
 
