@@ -2,8 +2,8 @@
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import zstandard
 from blake3 import blake3
 
@@ -23,8 +23,7 @@ _UNKNOWN_SIZE = -1
 _decompressor = zstandard.ZstdDecompressor()
 
 
-@dataclass(frozen=True, slots=True)
-class Blob:
+class Blob(msgspec.Struct, frozen=True):
     """One stored blob: `content` names the uncompressed bytes, `size` their number."""
 
     content: ContentId

@@ -9,9 +9,10 @@ Order, and what a crash leaves:
 1. The WAL is emptied (room for what follows).
 2. One transaction: the contents' blobs are deleted, each content named by an event goes on record in `dropped`. The trigger that
    forbids deletions is taken away and made again in the same transaction. A crash leaves all of it or nothing.
-3. Free pages are given back, VACUUM_PAGES in each transaction; a crash leaves some for the next compaction. A log that began as
+3. A log of format 2 becomes one of format 3 in one transaction, where there is room. A crash leaves it what it was.
+4. Free pages are given back, VACUUM_PAGES in each transaction; a crash leaves some for the next compaction. A log that began as
    format 1 cannot do that: it is rebuilt once, in one transaction (VACUUM), where there is room.
-4. The WAL is emptied again; whoever keeps it from that is named.
+5. The WAL is emptied again; whoever keeps it from that is named.
 
 Giving up and appending. A writer may have seen a content in the log, or put it there ahead, before it sends the event that names it.
 Compaction may come in between. So the writer's transaction checks that all it names is there (`ContentGoneError` if not, nothing
@@ -19,7 +20,7 @@ written, the caller looks again), and that a list of chunks finds its chunks: wh
 contents. Blobs that nothing names are given up only when nobody else has the log open: a second reason, so that a large capture
 at work is not made to begin anew.
 
-Steps: `compact.commit.*`, `vacuum.commit.*`, `rebuild.commit.*`, and those of `wal`.
+Steps: `cluster.commit.*`, `compact.commit.*`, `vacuum.commit.*`, `rebuild.commit.*`, and those of `wal`.
 """
 
 import os
@@ -33,7 +34,7 @@ from eventlog.ports import Clock, Ids
 from eventlog.reader import Reader
 from eventlog.retention import GivenUp, Policy, choose_given_up
 from eventlog.survey import Blobs, Survey, read_blobs, read_pins, spread_owners, take_survey
-from eventlog.values import ContentId
+from eventlog.values import FORMAT, ContentId
 from eventlog.writer import Writer
 
 VACUUM_PAGES = 512
@@ -98,7 +99,8 @@ def compact(writer: Writer, policy: Policy, clock: Clock, *, takes_orphans: bool
     _check_room(writer, before)
     writer.tidy(clock)
     given_up = _give_up(writer, policy, clock, takes_orphans)
-    note = _give_back(writer, clock)
+    older = _renew_format(writer, clock)
+    note = "; ".join(filter(None, (older, _give_back(writer, clock))))
     tidied = writer.tidy(clock, wait_secs)
     return Compacted(given_up, before, _database_bytes(writer.reader), _free_pages(writer.reader), tidied, note)
 
@@ -202,6 +204,23 @@ def _give_back(writer: Writer, clock: Clock) -> str:
         return _vacuum(writer, clock)
     except BusyError as error:
         return f"free pages stay for the next compaction: {error}"
+
+
+def _renew_format(writer: Writer, clock: Clock) -> str:
+    """A log of format 2 becomes one of format 3; why it stays what it is, or ""."""
+    if writer.reader.format == FORMAT:
+        return ""
+    needed = 2 * _database_bytes(writer.reader)  # its rows a second time, in the WAL and then in the database
+    status = os.statvfs(os.path.dirname(writer.path) or ".")
+    free = status.f_bavail * status.f_frsize
+    if free < needed:
+        return f"the log stays format {writer.reader.format}: to become format {FORMAT} it needs {needed} bytes, and {free} are free"
+    try:
+        writer.cluster()
+    except FullError:
+        return f"the log stays format {writer.reader.format}: there was no room for it to become format {FORMAT}"
+    writer.tidy(clock)
+    return ""
 
 
 def _rebuild(writer: Writer) -> str:

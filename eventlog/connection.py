@@ -19,12 +19,14 @@ from eventlog.forks import keep_from_children
 from eventlog.holder import Holder, describe, look_up_holder
 from eventlog.ports import Clock, SystemClock
 from eventlog.show import show_text
-from eventlog.values import FORMAT, READABLE_FORMATS
+from eventlog.values import FORMAT, READABLE_FORMATS, WRITABLE_FORMATS
 
 OLDEST_SQLITE = (3, 51, 3)
 APPLICATION_ID = 0x43574C31
 SCHEMA = Path(__file__).with_name("schema.sql")
 SCHEMA_2 = Path(__file__).with_name("schema_2.sql")
+SCHEMA_3 = Path(__file__).with_name("schema_3.sql")
+_CLUSTERED = ") WITHOUT ROWID;"
 PAGE_BYTES = 16384
 BUSY_MS = 5000
 BUNDLE_MAGIC = b"crashworthy bundle"
@@ -52,14 +54,14 @@ def name_for_sqlite(path: str) -> str:
 
 
 def open_writable(path: str, busy_ms: int = BUSY_MS, clock: Clock = CLOCK) -> apsw.Connection:
-    """A connection that may write an existing log; one of an older format becomes one of this format first.
+    """A connection that may write an existing log; one of format 1 becomes one of format 2 first.
 
     It waits for a lock for `busy_ms` milliseconds of `clock`.
 
     Raises LogMissingError, CorruptError, BusyError, MisuseError.
     """
     connection = _open(path, apsw.SQLITE_OPEN_READWRITE, busy_ms, clock)
-    if connection.pragma("user_version") != FORMAT:
+    if connection.pragma("user_version") not in WRITABLE_FORMATS:
         try:
             _upgrade(connection, show_text(path))
         except BaseException as error:
@@ -114,7 +116,16 @@ def create_scratch(path: str, damaged: str) -> apsw.Connection:
     return connection
 
 
-def create(path: str) -> apsw.Connection:
+def schema_of(log_format: int) -> str:
+    """The statements that make the tables, indices, triggers and views of a format, each format by what it adds to the one before. Format
+    3 keeps the rows of `event` and `image_change` in the tree of their primary key: one page less for each in a commit."""
+    text = SCHEMA.read_text("utf-8")
+    if log_format < 3:
+        text = text.replace(_CLUSTERED, ");")
+    return text + "".join(file.read_text("utf-8") for file in (SCHEMA_2, SCHEMA_3)[: log_format - 1])
+
+
+def create(path: str, log_format: int = FORMAT) -> apsw.Connection:
     """A new, empty database with the log's schema at a path that does not exist."""
     check_sqlite_version(apsw.sqlite_lib_version())
     name = name_for_sqlite(path)
@@ -128,9 +139,8 @@ def create(path: str) -> apsw.Connection:
         _require(connection.pragma("auto_vacuum") == 2, f"{show_text(path)}: incremental auto_vacuum could not be set")
         connection.execute("BEGIN").fetchall()  # or each statement would be a commit of its own
         connection.pragma("application_id", APPLICATION_ID)
-        connection.pragma("user_version", FORMAT)
-        connection.execute(SCHEMA.read_text("utf-8")).fetchall()
-        connection.execute(SCHEMA_2.read_text("utf-8")).fetchall()
+        connection.pragma("user_version", log_format)
+        connection.execute(schema_of(log_format)).fetchall()
         connection.execute("COMMIT").fetchall()
     except BaseException:
         connection.close()
@@ -140,8 +150,13 @@ def create(path: str) -> apsw.Connection:
 
 def expected_triggers(log_format: int) -> dict[str, str]:
     """The statement of every trigger that a log of a format has, by name: the words that SQLite keeps of it."""
-    text = SCHEMA.read_text("utf-8") + (SCHEMA_2.read_text("utf-8") if log_format > 1 else "")
-    return {found[1]: found[0] for found in re.finditer(r"CREATE TRIGGER (\w+).*?END(?=;)", text, re.DOTALL)}
+    made: dict[str, str] = {}
+    for found in re.finditer(r"DROP TRIGGER (\w+)|CREATE TRIGGER (\w+).*?END(?=;)", schema_of(log_format), re.DOTALL):
+        if found[1]:
+            del made[found[1]]
+        else:
+            made[found[2]] = found[0]
+    return made
 
 
 def read_trigger(connection: apsw.Connection, trigger: str, name: str) -> str:
@@ -159,16 +174,21 @@ def _upgrade(connection: apsw.Connection, name: str) -> None:
         if connection.pragma("user_version") == 1:  # nobody else has done it meanwhile
             connection.execute("ALTER TABLE stream ADD COLUMN origin_log TEXT; ALTER TABLE stream ADD COLUMN origin_stream TEXT").fetchall()
             connection.execute(SCHEMA_2.read_text("utf-8")).fetchall()
-            trigger = read_trigger(connection, "meta_no_update", name)
-            connection.execute("DROP TRIGGER meta_no_update").fetchall()
-            connection.execute("UPDATE meta SET value = ? WHERE key = 'format'", (str(FORMAT),)).fetchall()
-            connection.execute(trigger).fetchall()
-            connection.pragma("user_version", FORMAT)
+            state_format(connection, 2, name)
         connection.execute("COMMIT").fetchall()
     except BaseException:
         if not connection.get_autocommit():
             connection.execute("ROLLBACK").fetchall()
         raise
+
+
+def state_format(connection: apsw.Connection, log_format: int, name: str) -> None:
+    """Note inside a transaction what the log has become, in its header and in `meta`."""
+    trigger = read_trigger(connection, "meta_no_update", name)
+    connection.execute("DROP TRIGGER meta_no_update").fetchall()
+    connection.execute("UPDATE meta SET value = ? WHERE key = 'format'", (str(log_format),)).fetchall()
+    connection.execute(trigger).fetchall()
+    connection.pragma("user_version", log_format)
 
 
 def _open(path: str, flags: int, busy_ms: int, clock: Clock) -> apsw.Connection:
@@ -286,22 +306,6 @@ def has_moved(connection: apsw.Connection) -> bool:
     moved = ctypes.c_int(0)
     connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(moved))
     return bool(moved.value)
-
-
-class DataVersion:
-    """SQLite's count of what changed in the database file, as one connection has come to know it: by its own commits, and by others' that
-    it met at the beginning of a transaction. The same number twice:
-    nothing was committed in between but what this connection was told of."""
-
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
-        self._value = ctypes.c_uint32(0)
-        self._address = ctypes.addressof(self._value)
-
-    def read(self) -> int:
-        """The number now; it costs no statement."""
-        self._connection.file_control("main", apsw.SQLITE_FCNTL_DATA_VERSION, self._address)
-        return self._value.value
 
 
 def _require(condition: bool, message: str) -> None:

@@ -8,7 +8,7 @@ from eventlog.connection import APPLICATION_ID
 from eventlog.examination import Facts
 from eventlog.preflight import is_refused
 from eventlog.show import show_path, show_text
-from eventlog.values import FORMAT, READABLE_FORMATS
+from eventlog.values import FORMAT, READABLE_FORMATS, WRITABLE_FORMATS
 from eventlog.verify_blobs import Use
 
 Harm = Literal["nothing lost", "some content lost", "events lost"]
@@ -101,7 +101,8 @@ def _judge_header(facts: Facts) -> Iterator[Diagnosis]:
         what = f"the log has format {_format(facts)}, and this version knows up to {FORMAT}"
         yield Diagnosis("newer_format", what, name, "nothing lost", "use the version of crashworthy that wrote it, or a newer one")
     elif 0 < _format(facts) < FORMAT:
-        what = f"the log has format {_format(facts)}: it is read as it is, and becomes format {FORMAT} when it is next opened for writing"
+        kept = "is read and written as it is" if _format(facts) in WRITABLE_FORMATS else "becomes format 2 when next opened for writing"
+        what = f"the log has format {_format(facts)}: it {kept}, and becomes format {FORMAT} by `eventlog compact`"
         yield Diagnosis("older_format", what, name, "nothing lost", "nothing to do", is_problem=False)
 
 

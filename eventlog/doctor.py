@@ -112,7 +112,7 @@ def _judge_contents(reader: Reader, findings: list[Finding], name: str) -> Itera
 
 
 def _judge_dropped(reader: Reader, found: Verified, name: str) -> Iterator[Diagnosis]:
-    if reader.format > 1:
+    if reader.is_beyond_1:
         try:
             rows = reader.rows("SELECT reason, count(*), total(size) FROM dropped GROUP BY reason ORDER BY reason")
         except CorruptError:

@@ -16,6 +16,14 @@ def look_at_files(path: str) -> HeldFiles:
 
 def look_at_names(names: tuple[str, str, str]) -> HeldFiles:
     """`look_at_files` for names made beforehand: database, WAL, index."""
+    try:
+        database, wal, index = map(os.stat, names)
+        return (database.st_dev, database.st_ino), (wal.st_dev, wal.st_ino), (index.st_dev, index.st_ino)
+    except FileNotFoundError:
+        return _look_at_each(names)
+
+
+def _look_at_each(names: tuple[str, str, str]) -> HeldFiles:
     database = _identity(names[0])
     if database is None:
         raise LogMissingError(f"{show_text(names[0])}: the log is gone from its path; put it back before driving again")

@@ -6,7 +6,6 @@ tracked by flag of the session (`track` of its first event); where they are not,
 
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -73,8 +72,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 Image = Mapping[bytes, Entry]
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """What an event does to one path: `put` sets `entry`, `del` removes the path, `times` sets only `mtime_ns`.
 
     `entry` is there for `put` alone; `mtime_ns` is that of the entry for `put`, the observed one for `times`, 0 for `del`.

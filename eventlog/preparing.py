@@ -6,7 +6,7 @@ import msgspec
 
 from eventlog import events
 from eventlog.errors import CorruptError, InternalError, MisuseError
-from eventlog.image import Change, changes_digest, check_entry, check_path
+from eventlog.image import NO_CHANGES, Change, changes_digest, check_entry, check_path
 from eventlog.ports import Ids
 from eventlog.records import Record, Redact
 from eventlog.values import ContentId
@@ -29,19 +29,26 @@ class Prepared(msgspec.Struct, frozen=True):
 
 def prepare(records: Sequence[Record], ids: Ids, redact: Redact | None, name: str) -> list[Prepared]:
     """Records, redacted, encoded and hashed. Raises MisuseError for ids that do not fit together, and for what could not be read again."""
-    given = [record.id for record in records if record.id is not None]
-    if given and (len(set(given)) != len(records) or any(len(one) != 16 for one in given)):
-        raise MisuseError(f"{name}: the records of one append have an id of 16 bytes each, all different, or none has one")
+    for record in records:
+        if record.id is not None:
+            _check_ids(records, name)
+            break
     return [_prepare_one(record, ids, redact, name) for record in records]
 
 
+def _check_ids(records: Sequence[Record], name: str) -> None:
+    given = [record.id for record in records if record.id is not None]
+    if len(set(given)) != len(records) or any(len(one) != 16 for one in given):
+        raise MisuseError(f"{name}: the records of one append have an id of 16 bytes each, all different, or none has one")
+
+
 def _prepare_one(record: Record, ids: Ids, redact: Redact | None, name: str) -> Prepared:
-    event = redact_event(record.event, redact, name)
-    given = record.id is not None
+    event = record.event if redact is None else redact_event(record.event, redact, name)
+    is_given = record.id is not None
     event_id = record.id if record.id is not None else ids.new_id()
     payload = encode_checked(event, record.changes, name)
-    digest = changes_digest(record.changes)
-    return Prepared(event_id, event.kind, event.version, payload, record.changes, digest, given, output_content(event))
+    digest = changes_digest(record.changes) if record.changes else NO_CHANGES
+    return Prepared(event_id, event.kind, event.version, payload, record.changes, digest, is_given, output_content(event))
 
 
 def redact_event(event: events.E, redact: Redact | None, name: str) -> events.E:

@@ -32,8 +32,7 @@ class Origin:
     stream: StreamId
 
 
-@dataclass(frozen=True, slots=True)
-class StreamRow:
+class StreamRow(msgspec.Struct, frozen=True):
     """The cache row of a stream. A fork has a `parent` and the seq there; an imported stream has an `origin` and is read-only."""
 
     id: StreamId
@@ -162,7 +161,7 @@ class Reader:
         return _stream_row(found[0], self.name) if found else None
 
     def _stream_columns(self) -> str:
-        origin = "origin_log, origin_stream" if self.format > 1 else "NULL, NULL"
+        origin = "origin_log, origin_stream" if self.is_beyond_1 else "NULL, NULL"
         return f"id, floor, head_seq, head_hash, parent, forked_at, {origin}"
 
     @property
@@ -171,6 +170,11 @@ class Reader:
         if self._format < FORMAT:
             self._format = self._read_format()
         return self._format
+
+    @property
+    def is_beyond_1(self) -> bool:
+        """Whether the log has the tables and columns that format 1 lacks; asked of the log while it has not."""
+        return self._format > 1 or self.format > 1
 
     def floor(self, stream: StreamId) -> Epoch:
         """The floor in the cache row; 0 for a stream that is not there."""
@@ -332,7 +336,7 @@ class Reader:
     def dropped_reason(self, content: ContentId) -> str | None:
         """Why the log gave a content up ("compacted" or "lost"), or None when it never did."""
         self._guard()
-        if self.format < 2:
+        if not self.is_beyond_1:
             return None
         found = self.rows("SELECT reason FROM dropped WHERE hash = ?", (content,))
         return str(found[0][0]) if found else None

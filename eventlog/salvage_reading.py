@@ -1,8 +1,8 @@
 """Reading a log that is damaged: point by point, from private copies, each value proved by the chain before it is believed.
 
 A damaged page makes every query that touches it fail, and no other: so each event and each blob is asked for by itself. What one copy
-does not give is asked of the next: the files as they are; their rows in a database with indices of its own; both under a first page of
-today's schema, for when the list of tables is gone. None can mislead: an event counts only when its hash fits, a
+does not give is asked of the next: the files as they are; their rows in a database with indices of its own; both under a first page
+as new logs have it, for when the list of tables is gone. None can mislead: an event counts only when its hash fits, a
 blob only by its name.
 """
 
@@ -10,12 +10,14 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 import apsw
 from blake3 import blake3
 
 from eventlog import codec, connection, events
+from eventlog.clustering import cluster
 from eventlog.errors import CompactedError, CorruptError, CrashworthyError
 from eventlog.reader import BEGINNING, Origin, Position, Reader, StreamRow, VerbatimEvent
 from eventlog.recovered import recover_rows
@@ -182,7 +184,10 @@ def open_sources(copy: str, directory: str, log_id: LogId | None) -> Sources:
     """Every way to read the copied log. `log_id` is what is known of it from elsewhere. Raises CorruptError when there is none."""
     readers: list[DamagedReader] = []
     problems: list[CrashworthyError] = []
-    for make in (_plain, _recovered, _grafted, _grafted_and_recovered):
+    makers: list[Callable[[str, str], str]] = [_plain, _recovered]
+    for fresh in _FRESH:
+        makers += [partial(_grafted, fresh), partial(_grafted_and_recovered, fresh)]
+    for make in makers:
         try:
             readers.append(DamagedReader.open_copy(make(copy, directory), log_id))
         except CrashworthyError as error:
@@ -212,14 +217,37 @@ def _recovered(copy: str, directory: str) -> str:
     return made
 
 
-def _grafted(copy: str, directory: str) -> str:
-    """The copy under a first page as a new log has it: the tables of one format always begin at the same pages."""
-    made = _copy_again(copy, directory, "grafted")
-    fresh = os.path.join(directory, "fresh.sqlite")
-    handle = connection.create(fresh)
+def _make_3(path: str) -> apsw.Connection:
+    return connection.create(path)
+
+
+def _make_2(path: str) -> apsw.Connection:
+    return connection.create(path, 2)
+
+
+def _make_3_of_2(path: str) -> apsw.Connection:
+    """As `eventlog compact` leaves a log that began as format 2."""
+    handle = connection.create(path, 2)
+    handle.pragma("foreign_keys", False)
+    handle.execute("BEGIN").fetchall()
+    handle.execute("INSERT INTO meta (key, value) VALUES ('format', '2')").fetchall()
+    cluster(handle, path)
+    handle.execute("COMMIT").fetchall()
+    return handle
+
+
+_FRESH: dict[str, Callable[[str], apsw.Connection]] = {"format-3": _make_3, "format-2": _make_2, "format-3-of-2": _make_3_of_2}
+"""New logs, one for each place at which the tables of a log can begin."""
+
+
+def _grafted(fresh: str, copy: str, directory: str) -> str:
+    """The copy under a first page as a new log has it: the tables of logs that were made in one way always begin at the same pages."""
+    made = _copy_again(copy, directory, fresh)
+    new = os.path.join(directory, f"{fresh}.sqlite")
+    handle = _FRESH[fresh](new)
     handle.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     handle.close()
-    with open(fresh, "rb") as file:
+    with open(new, "rb") as file:
         page = bytearray(file.read(connection.PAGE_BYTES))
     page[32:40] = bytes(8)  # no list of free pages: the old one may be damaged, and nothing is written
     with open(made, "r+b") as file:
@@ -228,9 +256,9 @@ def _grafted(copy: str, directory: str) -> str:
     return made
 
 
-def _grafted_and_recovered(copy: str, directory: str) -> str:
-    made = os.path.join(directory, "grafted-recovered.sqlite")
-    recover_rows(os.path.join(directory, "grafted", "log.sqlite"), made)
+def _grafted_and_recovered(fresh: str, copy: str, directory: str) -> str:
+    made = os.path.join(directory, f"{fresh}-recovered.sqlite")
+    recover_rows(os.path.join(directory, fresh, "log.sqlite"), made)
     return made
 
 

@@ -22,7 +22,7 @@ CREATE TABLE event (
     prev_hash BLOB NOT NULL CHECK (length(prev_hash) = 32),
     hash BLOB NOT NULL CHECK (length(hash) = 32),
     PRIMARY KEY (stream, seq)
-);
+) WITHOUT ROWID;
 CREATE INDEX event_driver ON event (stream, seq) WHERE kind = 'driver_started';
 
 CREATE TABLE image_change (
@@ -44,7 +44,7 @@ CREATE TABLE image_change (
     mtime_ns INTEGER NOT NULL,
     PRIMARY KEY (stream, seq, idx),
     FOREIGN KEY (stream, seq) REFERENCES event (stream, seq)
-);
+) WITHOUT ROWID;
 
 CREATE TABLE blob (
     hash BLOB PRIMARY KEY CHECK (length(hash) = 32),

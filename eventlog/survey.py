@@ -65,7 +65,7 @@ def take_survey(reader: Reader, policy: Policy) -> Survey:
 
 def read_pins(reader: Reader) -> Pins:
     """The events whose images are pinned."""
-    if reader.format < 2:
+    if not reader.is_beyond_1:
         return frozenset()
     return frozenset((StreamId(str(stream)), Seq(int(str(seq)))) for stream, seq in reader.rows("SELECT stream, seq FROM pin"))
 

@@ -66,7 +66,10 @@ class Transactions:
 
     def _begin(self) -> None:
         """Take the write lock; past the bound whoever holds it is judged (L4)."""
-        until_unlocked(lambda: self._run("BEGIN IMMEDIATE"), self._unlock)
+        until_unlocked(self._take_lock, self._unlock)
+
+    def _take_lock(self) -> None:
+        self._run("BEGIN IMMEDIATE")
 
     def _run(self, sql: str, bindings: tuple[object, ...] = ()) -> None:
         """One statement that answers no row: it is done when `execute` returns."""
@@ -110,7 +113,7 @@ class Transactions:
     def _commit(self, purpose: str, event_ids: tuple[bytes, ...]) -> None:
         steps.reach(f"{purpose}.commit.locked")
         try:
-            self._handle.execute("COMMIT").fetchall()
+            self._handle.execute("COMMIT")
         except apsw.FullError as error:
             self._rollback()
             if not self._stands(event_ids):

@@ -16,9 +16,11 @@ JsonBytes = str | dict[str, str]
 
 HIGHEST_EPOCH = (1 << 62) - 1  # the log stores signed 64-bit numbers; the next epoch must still fit
 ZERO_HASH = bytes(32)
-FORMAT = 2
-READABLE_FORMATS = (1, 2)
-"""A log of format 1 is read as it stands, and made one of format 2 when it is first opened for writing."""
+FORMAT = 3
+READABLE_FORMATS = (1, 2, 3)
+WRITABLE_FORMATS = (2, 3)
+"""A log of format 1 is read as it stands, and made one of format 2 when it is first opened for writing. One of format 2 is written as
+it is, by the same statements, until a compaction makes it one of format 3."""
 CHUNK_BYTES = 1 << 20
 """The largest content of one blob; what is larger is cut into chunks of at most this."""
 

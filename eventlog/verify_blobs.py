@@ -247,7 +247,7 @@ def find_uses(reader: Reader, content: ContentId, most: int) -> list[Use]:
 
 
 _LISTS = "SELECT hash FROM blob WHERE codec = 'chunks' AND instr(bytes, ?) > 0"
-_USES = "SELECT stream, seq, path FROM image_change WHERE content = ? ORDER BY rowid LIMIT ?"
+_USES = "SELECT stream, seq, path FROM image_change WHERE content = ? ORDER BY stream, seq, idx LIMIT ?"
 _OUTPUTS = "SELECT stream, seq FROM event WHERE kind = 'call_settled' AND json_extract(payload, '$.output.blob') = ? LIMIT ?"
 
 

@@ -42,7 +42,7 @@ def find_parent(reader: Reader, forked: SessionForked) -> StreamRow | None:
     if forked.parent_log == reader.log_id:
         own = reader.stream(StreamId(forked.parent))
         return own if own is not None and own.origin is None else None
-    if not reader.format > 1:
+    if not reader.is_beyond_1:
         return None
     named = "SELECT id FROM stream WHERE origin_log = ? AND origin_stream = ?"
     found = reader.rows(named, (forked.parent_log, forked.parent))

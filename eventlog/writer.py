@@ -18,6 +18,7 @@ from typing import Any
 import apsw
 
 from eventlog import codec, connection, events, steps, wal
+from eventlog.clustering import cluster
 from eventlog.errors import (
     ContentGoneError,
     CorruptError,
@@ -52,21 +53,21 @@ class _AlreadyAdmittedError(Exception):
 class KnownRows:
     """The cache rows as this handle's last appends left them, good while nobody else has committed (L3)."""
 
-    def __init__(self, version: connection.DataVersion) -> None:
-        self._version = version
+    def __init__(self, handle: apsw.Connection) -> None:
+        self._handle = handle
         self._at = -1
         self._rows: dict[StreamId, StreamRow] = {}
 
     def find(self, stream: StreamId) -> StreamRow | None:
         """The row, at the beginning of a transaction; None when it has to be read and checked."""
-        if self._version.read() != self._at:
+        if self._handle.data_version() != self._at:
             self._rows.clear()
         return self._rows.get(stream)
 
     def keep(self, row: StreamRow) -> None:
         """Note what the transaction that `find` was asked in has committed."""
         self._rows[row.id] = row
-        self._at = self._version.read()
+        self._at = self._handle.data_version()
 
 
 class Writer(Transactions):
@@ -86,7 +87,8 @@ class Writer(Transactions):
         super().__init__(handle, path, unlock, clock, busy_ms)
         self._redact = redact
         self._ids = ids
-        self._known = KnownRows(connection.DataVersion(handle))
+        self._known = KnownRows(handle)
+        self._domains: dict[StreamId, bytes] = {}
 
     @classmethod
     def open(
@@ -281,6 +283,16 @@ class Writer(Transactions):
             raise self._failed(error) from error
         steps.reach("rebuild.commit.after")
 
+    def cluster(self) -> None:
+        """Make a log of format 2 one of format 3, in one transaction. Raises as `append`, and CorruptError for a log without a trigger."""
+        self._guard()
+        self._handle.pragma("foreign_keys", False)  # refused inside a transaction, hence before it
+        try:
+            with self._writing("cluster", ()):
+                cluster(self._handle, self.name)
+        finally:
+            connection.set_foreign_keys(self._handle)
+
     def tidy(self, clock: Clock, wait_secs: float = 0.0) -> wal.Tidied | wal.Pinned:
         """Bring the WAL into the database and cut it to nothing, if nobody needs it within `wait_secs`; else say who does. Idle work:
         nothing is held up by it. Raises ReplacedError: a WAL that is not the database's own is never brought into it (L5)."""
@@ -308,7 +320,7 @@ class Writer(Transactions):
         )
         row = StreamRow(stream, Epoch(0), Seq(0), ZERO_HASH, parent, forked_at, None)
         appended = self._insert_events(row, Epoch(0), prepared)
-        self._check_contents(stream, prepared, appended)
+        self._check_contents(stream, prepared, appended, ())
         return appended[0]
 
     def _insert_imported(self, row: StreamRow, stored: Iterable[VerbatimEvent]) -> None:
@@ -344,7 +356,7 @@ class Writer(Transactions):
             epoch = check(row)
             self._insert_blobs(blobs)
             appended = self._insert_events(row, epoch, prepared)
-            self._check_contents(stream, prepared, appended)
+            self._check_contents(stream, prepared, appended, blobs)
         except BaseException as error:
             self._abandon(error)
             raise
@@ -409,7 +421,9 @@ class Writer(Transactions):
     def _find_recorded(self, stream: StreamId, prepared: list[Prepared]) -> list[Appended]:
         """What stands in the log of an append that was sent before; empty when nothing of it does. All of it stands in a row, or nothing
         (L7)."""
-        found = [self._find_same(stream, item) for item in prepared] if prepared and prepared[0].is_repeatable else []
+        if not prepared or not prepared[0].is_repeatable and not any(item.kind == events.InputAdmitted.kind for item in prepared):
+            return []
+        found = [self._find_same(stream, item) for item in prepared] if prepared[0].is_repeatable else []
         standing = [appended for appended in found if appended is not None]
         if not standing:
             self._check_admissions(stream, prepared)
@@ -467,6 +481,8 @@ class Writer(Transactions):
         return event
 
     def _insert_blobs(self, blobs: tuple[codec.Blob, ...]) -> None:
+        if not blobs:
+            return
         rows = [(blob.content, blob.codec, blob.size, blob.data) for blob in blobs]
         self._many("INSERT INTO blob (hash, codec, size, bytes) VALUES (?, ?, ?, ?) ON CONFLICT (hash) DO NOTHING", rows)
         for blob in blobs:
@@ -479,11 +495,16 @@ class Writer(Transactions):
             if not self.reader.has_blob(chunk):
                 raise self._gone(chunk)
 
-    def _check_contents(self, stream: StreamId, prepared: list[Prepared], appended: list[Appended]) -> None:
+    def _check_contents(self, stream: StreamId, prepared: list[Prepared], appended: list[Appended], blobs: tuple[codec.Blob, ...]) -> None:
         """An event comes in only while the log holds every content it names. Whoever prepared it saw them there, or put them there, in
-        an earlier transaction, and compaction may have given them up since: only under this lock the answer stays true."""
+        an earlier transaction, and compaction may have given them up since: only under this lock the answer stays true. `blobs` are those
+        that this transaction has put in."""
         for item, place in zip(prepared, appended, strict=True):
-            missing = self.reader.rows(_MISSING_CONTENT, (stream, place.seq)) if item.changes else []
+            if not item.changes and item.output is None:
+                continue
+            named = {change.entry.content for change in item.changes if change.entry is not None} - {None}
+            is_known = named <= {blob.content for blob in blobs}
+            missing = [] if is_known else self.reader.rows(_MISSING_CONTENT, (stream, place.seq))
             if not missing and item.output is not None and not self.reader.has_blob(item.output):
                 missing = [(item.output,)]
             if missing:
@@ -498,7 +519,9 @@ class Writer(Transactions):
 
     def _insert_events(self, row: StreamRow, epoch: Epoch, prepared: list[Prepared]) -> list[Appended]:
         seq, previous, floor, appended = row.head_seq, row.head_hash, row.floor, []
-        domain = codec.event_domain(self.log_id, row.id)
+        domain = self._domains.get(row.id)
+        if domain is None:
+            domain = self._domains[row.id] = codec.event_domain(self.log_id, row.id)
         for item in prepared:
             seq = Seq(seq + 1)
             misplaced = events.find_misplacement(item.kind, seq, epoch, floor)
@@ -506,17 +529,19 @@ class Writer(Transactions):
                 raise InternalError(f"{self.name}: session {row.id} seq {seq}: {misplaced}")
             digest = codec.hash_event(domain, seq, item.id, epoch, item.kind.encode(), item.version, item.payload, item.digest, previous)
             values = (row.id, seq, item.id, epoch, item.kind, item.version, item.payload.decode(), previous, digest)
-            self._run(_INSERT_EVENT, values)
-            self._many(_INSERT_CHANGE, [(row.id, seq, index, *change_to_row(change)) for index, change in enumerate(item.changes)])
-            self._run(_ADVANCE, (seq, digest, epoch, row.id, previous, floor))
+            advance = (seq, digest, epoch, row.id, previous, floor)
+            self._run(_INSERT_AND_ADVANCE, values + advance)
             if self._handle.changes() != 1:
                 raise self._cache_damaged(row)
+            if item.changes:
+                self._many(_INSERT_CHANGE, [(row.id, seq, index, *change_to_row(change)) for index, change in enumerate(item.changes)])
             appended.append(Appended(seq, item.id, digest))
             previous, floor = digest, epoch
         return appended
 
 _INSERT_EVENT = "INSERT INTO event (stream, seq, id, epoch, kind, version, payload, prev_hash, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _ADVANCE = "UPDATE stream SET head_seq = ?, head_hash = ?, floor = ? WHERE id = ? AND head_hash = ? AND floor = ?"
+_INSERT_AND_ADVANCE = f"{_INSERT_EVENT}; {_ADVANCE}"
 _INSERT_CHANGE = f"INSERT INTO image_change (stream, seq, idx, {COLUMNS}) VALUES ({', '.join('?' * 16)})"
 
 

@@ -24,11 +24,12 @@ COPY_NAME = "log.sqlite"
 APPLICATION_ID = 0x43574C31
 PRAGMAS: Mapping[str, object] = {
     "application_id": APPLICATION_ID,
-    "user_version": 2,
     "page_size": 16384,
     "journal_mode": b"wal",
     "integrity_check": b"ok",
 }
+FORMATS = (2, 3)
+"""The formats that a writer of today leaves: format 3 differs from 2 in where SQLite keeps the rows, and in no row."""
 Place = tuple[str, int]
 
 
@@ -140,8 +141,9 @@ class Reader:
 
     def _read_meta(self) -> str:
         values = {bytes(key): value for key, value in self.connection.execute("SELECT key, value FROM meta") if isinstance(key, bytes)}
-        if values.get(b"format") != b"2":
-            self._complain(None, None, f"format is {values.get(b'format')!r}, not '2'")
+        stated, header = values.get(b"format"), self.connection.execute("PRAGMA user_version").fetchone()[0]
+        if header not in FORMATS or stated != b"%d" % header:
+            self._complain(None, None, f"format is {stated!r} in meta and {header} in the header, not one of {FORMATS} in both")
         log_id = values.get(b"log_id")
         if not isinstance(log_id, bytes) or len(log_id) != 32 or log_id.strip(b"0123456789abcdef"):
             self._complain(None, None, f"log_id is {log_id!r:.80}, not 32 lower-case hex digits")

@@ -132,6 +132,26 @@ def make_log(directory: Path) -> str:
     return path
 
 
+def as_format_2(path: str) -> str:
+    """The log at `path` as a writer of format 2 would have left it, its rows the same; its path."""
+    old = path + ".format-3"
+    os.rename(path, old)
+    for suffix in ("-wal", "-shm"):
+        os.rename(path + suffix, old + suffix)
+    handle = connection.create(path, 2)
+    handle.execute("ATTACH ? AS old", (old,)).fetchall()
+    handle.execute("BEGIN").fetchall()
+    for table in ("meta", "stream", "event", "image_change", "blob", "dropped", "pin"):
+        changed = "SELECT key, iif(key = 'format', '2', value) FROM old.meta" if table == "meta" else f"SELECT * FROM old.{table}"
+        handle.execute(f"INSERT INTO main.{table} {changed}").fetchall()
+    handle.execute("COMMIT").fetchall()
+    handle.execute("DETACH old").fetchall()
+    handle.close()
+    for suffix in ("", "-wal", "-shm"):
+        os.unlink(old + suffix)
+    return path
+
+
 def make_golden(directory: Path) -> str:
     """The log that stands as golden/format-N.sqlite for the format of today: every kind of event, a fork, an imported input."""
     path = make_log(directory)

@@ -1,11 +1,10 @@
 """The bytes of the chain against the oracle's own writing of them; blobs decode to exactly what their name and row say."""
 
-from dataclasses import replace
-
 import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from chaos.oracle import encoding
 from chaos.oracle.values import Event

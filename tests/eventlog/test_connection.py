@@ -41,7 +41,7 @@ def test_a_new_database_has_the_format_of_the_page_and_is_private(tmp_path: Path
     finally:
         os.umask(before)
     found = {name: handle.pragma(name) for name in ("application_id", "user_version", "page_size", "journal_mode", "synchronous")}
-    assert found == {"application_id": 0x43574C31, "user_version": 2, "page_size": 16384, "journal_mode": "wal", "synchronous": 2}
+    assert found == {"application_id": 0x43574C31, "user_version": 3, "page_size": 16384, "journal_mode": "wal", "synchronous": 2}
     for suffix in ("", "-wal", "-shm"):
         assert stat.S_IMODE(os.stat(path + suffix).st_mode) == 0o600
     handle.close()

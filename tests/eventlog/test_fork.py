@@ -1,11 +1,10 @@
 """What a fork's first event says, and where a stream can be forked (rule C9). Pure; the command is tested in test_command_history."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace as replace_struct
+from msgspec.structs import replace
 
 from eventlog import events
 from eventlog import fork as fork_module
@@ -88,7 +87,7 @@ def test_after_a_persons_restore_a_fork_has_the_untracked_nodes_of_the_chosen_ev
     def observed(*paths: str) -> Record:
         return Record(events.WorkspaceObserved(5, root_hash(IMAGE).hex(), [events.Untracked(path, "socket") for path in paths]))
 
-    by_person = replace(decided(True), event=replace_struct(decided(True).event, label=label, target_seq=3))
+    by_person = replace(decided(True), event=replace(decided(True).event, label=label, target_seq=3))
     history = [support.opened(), Record(support.started()), observed("old"), support.note("x"), observed("new"), by_person, restored(6)]
     assert [node.path for node in forked(fork(store(history), 7)).untracked] == listed
     assert [node.path for node in forked(fork(store(history), 5)).untracked] == ["new"]

@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 
 from eventlog import events
+from eventlog.compact import compact_log
 from eventlog.creation import create_log
+from eventlog.errors import CorruptError
 from eventlog.excludes import excludes_of
 from eventlog.image import root_hash
-from eventlog.ports import CountingIds
+from eventlog.ports import CountingIds, FakeClock
 from eventlog.reader import Reader
+from eventlog.retention import Policy
 from eventlog.values import FORMAT, READABLE_FORMATS, Epoch, Seq, StreamId
 from eventlog.verify import verify
 from eventlog.writer import Writer
@@ -26,6 +29,9 @@ GOLDEN = Path(__file__).with_name("golden")
 
 NAMES = {**{f"format-{number}": number for number in READABLE_FORMATS}, "format-2-excludes": 2}
 """Each golden log and its format. The second of format 2 has the versions of events that came later."""
+
+
+ROWS = {"stream": "id", "event": "stream, seq", "image_change": "stream, seq, idx", "dropped": "hash", "pin": "stream, seq"}
 
 
 @pytest.fixture(params=NAMES)
@@ -67,6 +73,26 @@ def test_a_golden_log_verifies(golden: tuple[int, str]) -> None:
     reader.close()
 
 
+def test_a_compaction_makes_a_golden_log_one_of_todays_format_and_changes_no_row(golden: tuple[int, str]) -> None:
+    log_format, path = golden
+    Writer.open(path, CountingIds(5_000_000)).close()  # format 1 becomes format 2 first
+    held, other = Reader.open(path), Writer.open(path, CountingIds(6_000_000))
+    before = {table: held.rows(f"SELECT * FROM {table} ORDER BY {key}") for table, key in ROWS.items()}
+    compact_log(path, Policy(), FakeClock(), CountingIds(7_000_000))
+    assert held.format == FORMAT and {table: held.rows(f"SELECT * FROM {table} ORDER BY {key}") for table, key in ROWS.items()} == before
+    floor = other.reader.floor(STREAM)
+    other.append(STREAM, floor, [support.note("by a handle that was open")], (), "note")
+    assert [stored.event for stored in held.events(STREAM)][-1] == support.note("by a handle that was open").event
+    assert verify(held).findings == ()
+    clustered = {name for (name,) in held.rows("SELECT name FROM pragma_table_list WHERE wr")}
+    assert clustered == {"event", "image_change"}
+    assert held.rows("SELECT count(*) > 0 FROM v_calls") == [(1,)]
+    with pytest.raises(CorruptError, match="append-only"):
+        other.maintain("try", lambda handle: handle.execute("DELETE FROM image_change").fetchall())
+    held.close()
+    other.close()
+
+
 def test_a_golden_log_is_written_on_and_what_stood_in_it_stands(golden: tuple[int, str]) -> None:
     _, path = golden
     reader = Reader.open(path)
@@ -75,7 +101,7 @@ def test_a_golden_log_is_written_on_and_what_stood_in_it_stands(golden: tuple[in
     reader.close()
     writer = Writer.open(path, CountingIds(5_000_000))
     row = writer.reader.stream(STREAM)
-    assert row is not None and writer.reader.format == FORMAT
+    assert row is not None and writer.reader.format == max(golden[0], 2)
     writer.append(STREAM, Epoch(row.floor), [support.note("later")], (), "note")
     admitted = [writer.admit(STREAM, "r1", {"say": "x"}, 1) for _ in range(2)]
     assert [one.is_new for one in admitted] == [True, False] and admitted[0].appended == admitted[1].appended
@@ -152,7 +178,7 @@ def test_the_views_answer_the_plain_shell(golden: tuple[int, str]) -> None:
     connection = sqlite3.connect(path)
     calls = connection.execute("SELECT call, attempt, tool, ended, decision, changes, duration_ms FROM v_calls WHERE stream = ?", (STREAM,))
     assert calls.fetchall()[0] == (1, 1, "bash", "finished", "finished", 3, 1)
-    assert connection.execute("SELECT json_extract(input, '$.run') FROM v_calls").fetchone() == ("true",)
+    assert connection.execute("SELECT json_extract(input, '$.run') FROM v_calls WHERE stream = ?", (STREAM,)).fetchone() == ("true",)
     decided = connection.execute("SELECT count(*) FROM event WHERE kind = 'recovery_decided'").fetchone()
     assert connection.execute("SELECT count(*) FROM v_recoveries").fetchone() == decided
     connection.close()

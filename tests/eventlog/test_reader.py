@@ -279,14 +279,14 @@ NOT_LOGS: dict[str, tuple[Callable[[Path], object], type[Exception], str]] = {
     "directory": (lambda path: path.mkdir(), MisuseError, "not a regular file"),
     "pipe": (lambda path: os.mkfifo(path), MisuseError, "not a regular file"),
     "another database": (lambda path: apsw.Connection(str(path)).execute("CREATE TABLE t (a)"), CorruptError, "application id"),
-    "newer format": (lambda path: newer(path), MisuseError, "log format 3 is not known here"),
+    "newer format": (lambda path: newer(path), MisuseError, "log format 4 is not known here"),
 }
 
 
 def newer(path: Path) -> None:
     made = support.create_small(path.parent)
     handle = apsw.Connection(made)
-    handle.execute("PRAGMA user_version = 3")
+    handle.execute("PRAGMA user_version = 4")
     handle.close()
     os.rename(made, path)
 

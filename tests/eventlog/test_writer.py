@@ -622,7 +622,7 @@ def test_create_log_makes_a_private_file_that_holds_all_of_it_and_leaves_nothing
     assert os.stat(path).st_mode & 0o7777 == 0o600
     reader = Reader.open(path)
     assert reader.rows("PRAGMA page_size") == [(16384,)]
-    assert reader.rows("SELECT value FROM meta WHERE key = 'format'") == [("2",)]
+    assert reader.rows("SELECT value FROM meta WHERE key = 'format'") == [("3",)]
     assert len(reader.log_id) == 32 and reader.image(STREAM, reader.streams()[0].head_seq) == support.IMAGE
     reader.close()
     assert is_sound(path)

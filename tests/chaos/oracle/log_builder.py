@@ -35,7 +35,7 @@ CREATE TABLE event (stream TEXT, seq INTEGER, id BLOB UNIQUE, epoch INTEGER, kin
   prev_hash BLOB, hash BLOB, PRIMARY KEY (stream, seq)) WITHOUT ROWID;
 CREATE TABLE image_change (stream TEXT, seq INTEGER, idx INTEGER, path BLOB, op TEXT, kind TEXT, mode INTEGER, content BLOB,
   size INTEGER, target BLOB, link BLOB, xattrs BLOB, uid INTEGER, gid INTEGER, acl BLOB, mtime_ns INTEGER,
-  PRIMARY KEY (stream, seq, idx));
+  PRIMARY KEY (stream, seq, idx)) WITHOUT ROWID;
 CREATE TABLE blob (hash BLOB PRIMARY KEY, codec TEXT, size INTEGER, bytes BLOB);
 """
 REFUSE = "BEGIN SELECT RAISE(ABORT, 'refused'); END;"
@@ -414,14 +414,14 @@ def create_log(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(building, isolation_level=None)
     connection.execute("PRAGMA page_size = 16384")
     connection.execute(f"PRAGMA application_id = {0x43574C31}")
-    connection.execute("PRAGMA user_version = 2")
+    connection.execute("PRAGMA user_version = 3")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = OFF")
     connection.execute("PRAGMA wal_autocheckpoint = 0")
     connection.executescript(TABLES)
     for name, body in TRIGGERS.items():
         connection.execute(f"CREATE TRIGGER {name} {body}")
-    connection.execute("INSERT INTO meta VALUES ('format', '2'), ('log_id', ?)", (LOG_ID,))
+    connection.execute("INSERT INTO meta VALUES ('format', '3'), ('log_id', ?)", (LOG_ID,))
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return connection
 

@@ -379,13 +379,16 @@ ROW_SPOILS = [
     "UPDATE stream SET head_hash = zeroblob(32)",
     "UPDATE stream SET floor = 1",
     "UPDATE stream SET floor = 3",
-    "UPDATE meta SET value = '3' WHERE key = 'format'",
+    "UPDATE meta SET value = '2' WHERE key = 'format'",
+    "UPDATE meta SET value = '4' WHERE key = 'format'",
+    "DELETE FROM meta WHERE key = 'format'",
     "UPDATE meta SET value = 'ffffffffffffffffffffffffffffffff' WHERE key = 'log_id'",
     "INSERT INTO image_change (stream, seq, idx, path, op, kind, mode, size, mtime_ns) "
     "VALUES ('session-1', 99, 0, x'61', 'del', '', 0, 0, 0)",
     "INSERT INTO event SELECT 'other', 1, zeroblob(16), 0, kind, 1, payload, prev_hash, hash FROM event WHERE seq = 1",
     "INSERT INTO stream VALUES ('empty', NULL, NULL, 0, 0, zeroblob(32))",
-    "PRAGMA user_version = 3",
+    "PRAGMA user_version = 2",
+    "PRAGMA user_version = 4",
     "PRAGMA application_id = 1",
 ]
 
