@@ -22,7 +22,6 @@ from tests.eventlog import support
 from tests.eventlog.support import STREAM, tamper
 from tests.eventlog.test_damage import run
 
-
 FORMATS = ("3", "2", "3 that was 2")
 
 
