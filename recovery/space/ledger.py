@@ -33,7 +33,7 @@ from eventlog.show import show_text
 from recovery.space.epochs import check_at_floor
 from recovery.space.ledger_lines import Reading, encode_line
 from recovery.space.lock import FileLock
-from recovery.space.private import open_private
+from recovery.space.private import open_private, tighten
 from recovery.space.records import Header, LedgerState, Record, Sealed, compact_state
 
 END_SUFFIX = ".end"
@@ -176,6 +176,7 @@ class Ledger(LedgerView):
 
     def __init__(self, path: str, clock: Clock) -> None:
         super().__init__(path)
+        tighten(self._descriptor, path, WHAT)  # only now: what is no ledger is left as it is
         self._lock = FileLock(path + ".lock", clock)
         self._end = open_private(path + END_SUFFIX, os.O_RDWR | os.O_CREAT, "its note of the end")
 

@@ -99,15 +99,16 @@ def find_contradiction(attempt: Attempt) -> str:
 
 def _list(attempt: Attempt, is_alive: bool) -> ListedAttempt:
     prepared, start, end = attempt.prepared, attempt.start, attempt.exit
+    word = word_of(attempt, is_alive)
     return ListedAttempt(
         key=prepared.key,
         kind=prepared.kind,
-        word=word_of(attempt, is_alive),
+        word=word,
         epoch=attempt.epoch,
         call=prepared.call,
         attempt=prepared.attempt,
         digest=prepared.digest,
-        cut_by=attempt.condemned_by,
+        cut_by=0 if word in (AttemptWord.EXITED, AttemptWord.KEPT) else attempt.condemned_by,
         started_ms=start.at_ms if start else 0,
         ended_ms=end.at_ms if end else 0,
         exit=end.exit if end else None,

@@ -16,7 +16,7 @@ _NOT_A_FILE = (errno.EISDIR, errno.ELOOP, errno.ENXIO)
 
 
 def open_private(path: str, flags: int, what: str) -> int:
-    """A descriptor of the regular file at `path`; with O_CREAT it is made, 0600 whatever the umask gives.
+    """A descriptor of the regular file at `path`; with O_CREAT it is made where it is missing, and 0600 from then on.
 
     `what` names it in a message ("the ledger"). Raises LogMissingError, CorruptError (not a regular file), MisuseError (permissions).
     """
@@ -38,7 +38,10 @@ def open_private(path: str, flags: int, what: str) -> int:
             raise not_a_file(path) from error
         raise
     try:
-        _check(descriptor, path, what, may_change=flags & os.O_ACCMODE != os.O_RDONLY)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise not_a_file(path)
+        if flags & os.O_CREAT:
+            tighten(descriptor, path, what)
     except BaseException:
         os.close(descriptor)
         raise
@@ -50,14 +53,12 @@ def not_a_file(path: str) -> CorruptError:
     return CorruptError(f"{show_text(path)}: not a regular file; put the session's own file back")
 
 
-def _check(descriptor: int, path: str, what: str, *, may_change: bool) -> None:
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
-        raise not_a_file(path)
-    if may_change and stat.S_IMODE(mode) != MODE:
-        try:
-            os.fchmod(descriptor, MODE)
-        except PermissionError as error:
-            raise MisuseError(
-                f"{show_text(path)}: {what} has mode {stat.S_IMODE(mode):04o} and belongs to another user; give it to this one"
-            ) from error
+def tighten(descriptor: int, path: str, what: str) -> None:
+    """Give an open file the mode 0600. Raises MisuseError when it is another user's."""
+    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    if mode == MODE:
+        return
+    try:
+        os.fchmod(descriptor, MODE)
+    except PermissionError as error:
+        raise MisuseError(f"{show_text(path)}: {what} has mode {mode:04o} and belongs to another user; give it to this one") from error
