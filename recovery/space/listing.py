@@ -51,11 +51,12 @@ class ListedAttempt:
 
 
 def list_attempts(state: LedgerState, alive: Collection[str]) -> list[ListedAttempt]:
-    """Every key that the ledger holds, in the order of their announcement. `alive` are the keys whose shim lives by identity.
+    """Every key that the ledger holds: those that ended by hand, then the others, each in their order. `alive` are the keys whose shim
+    lives by identity.
 
     Raises InternalError for a combination that no sound ledger holds.
     """
-    return [_list(attempt, attempt.prepared.key in alive) for attempt in state.attempts.values()]
+    return [_list(attempt, attempt.prepared.key in alive) for attempt in state.every()]
 
 
 def word_of(attempt: Attempt, is_alive: bool) -> AttemptWord:
