@@ -77,15 +77,22 @@ class Register(msgspec.Struct, frozen=True, tag_field="op", tag="register"):
 
 
 class Start(msgspec.Struct, frozen=True, tag_field="op", tag="start"):
-    """The starting mark, synced before the command can begin. `identity` is the shim's (or the file worker's)."""
+    """The starting mark, synced before the command can begin. `identity` is the shim's (or the file worker's); `at_ms` is unix time
+    (0: not recorded), for people only: order is the order of the records."""
 
     key: str
     identity: ProcessIdentity
     socket: str
+    at_ms: int = 0
 
 
 class Exited(msgspec.Struct, frozen=True, tag_field="op", tag="exit"):
-    """The end of an attempt, recorded by who owned it; its survivors were ended before (ARCHITECTURE, "Spaces")."""
+    """The end of an attempt, recorded by who owned it; its survivors were ended before (ARCHITECTURE, "Spaces").
+
+    `output_*` and `digest` tell of standard output (or of both streams merged), `stderr_*` of standard error kept apart: all bytes,
+    bytes kept, BLAKE3 of all bytes, kept or not ("": not recorded). `left` processes were left alive by policy; `held_output`: something still
+    had the output open after the end (case 31). `at_ms` is unix time, 0 when not recorded.
+    """
 
     key: str
     exit: Exit
@@ -95,6 +102,13 @@ class Exited(msgspec.Struct, frozen=True, tag_field="op", tag="exit"):
     survivors: int = 0
     message: str = ""
     detail: dict[str, Any] | None = None
+    digest: str = ""
+    stderr_total: int = 0
+    stderr_kept: int = 0
+    stderr_digest: str = ""
+    left: int = 0
+    held_output: bool = False
+    at_ms: int = 0
 
 
 class Void(msgspec.Struct, frozen=True, tag_field="op", tag="void"):

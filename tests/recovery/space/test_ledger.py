@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 
 from eventlog import steps
 from eventlog.errors import BusyError, CorruptError, LogMissingError, StaleEpochError
@@ -118,6 +119,25 @@ def test_a_ledger_of_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
     create_ledger(str(tmp_path / "ledger"), Header(2, "id", 1))
     with pytest.raises(CorruptError, match="ledger format 2 is not known here"):
         LedgerView(str(tmp_path / "ledger"))
+
+
+def test_records_of_before_times_and_digests_were_kept_are_read(tmp_path: Path) -> None:
+    """A ledger of an older version stays readable: what it did not record is told as not recorded."""
+    made = make_ledger(tmp_path, PREPARED)
+    last = Path(made.path).read_bytes().splitlines()[-1][:32]
+    older = [
+        b'{"op":"start","key":"k","identity":{"pid":1,"start_ticks":1,"boot_id":"boot","pid_namespace":1},"socket":""}',
+        b'{"op":"exit","key":"k","exit":{"kind":"exited","code":0},"boot_id":"boot","output_total":7,"output_kept":7,"survivors":2,'
+        b'"message":"","detail":null}',
+    ]
+    with open(made.path, "ab") as file:
+        for body in older:
+            last = blake3(last + body).hexdigest(16).encode()
+            file.write(last + b" " + body + b"\n")
+    attempt = view(made.path).attempts["k"]
+    assert attempt.start == STARTED
+    assert attempt.exit == Exited("k", Exit("exited", code=0), "boot", 7, 7, 2)
+    assert (attempt.exit.digest, attempt.exit.at_ms, attempt.exit.left, attempt.exit.held_output) == ("", 0, 0, False)
 
 
 def test_a_note_of_the_end_that_a_power_loss_left_unreadable_blocks_nothing(tmp_path: Path) -> None:
