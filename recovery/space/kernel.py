@@ -8,6 +8,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
+_OUTSIDE = 0  # what a process is told of a parent in an outer pid namespace
 
 
 def _prctl(option: int, value: int) -> None:
@@ -24,8 +25,13 @@ def become_subreaper() -> None:
 def end_with_parent(parent: int) -> None:
     """Get SIGKILL when the parent process ends (S5). Called in a fresh child; ends it at once when the parent is gone already."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if os.getppid() not in (parent, _OUTSIDE):
         os._exit(70)
+
+
+def outlive_parent() -> None:
+    """Take `end_with_parent` back."""
+    _prctl(_PR_SET_PDEATHSIG, 0)
 
 
 def name_process(name: str) -> None:

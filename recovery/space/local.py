@@ -30,7 +30,7 @@ from eventlog.process_identity import ProcessIdentity, is_dead, open_process
 from recovery.space import protocol
 from recovery.space.identity import is_stopped, kill_and_wait
 from recovery.space.ledger import Ledger
-from recovery.space.marks import MarkSetting, name_mark, release_mark
+from recovery.space.marks import MarkSetting, name_helper_mark, name_mark, release_mark
 from recovery.space.output import output_path
 from recovery.space.protocol import (
     Begin,
@@ -110,18 +110,21 @@ class LocalSpace:
         """The kill mark with this leaf name."""
         return name_mark(self._setting, self.space_id, leaf)
 
+    def _helper_mark(self, role: str) -> str:
+        return name_helper_mark(self._setting, self.space_id, f"e{self._epoch}-{role}")
+
     def _begin(self) -> None:
         """Have the spawner register under this epoch, once, before it is first asked for a process: a drive that needs none has none
         that could outlive it. Raises StaleEpochError, LostProcessError."""
         if not self._has_begun:
-            begin = Begin(self._epoch, self.mark(f"e{self._epoch}-spawner"), self._paths.ledger, self._paths.directory)
+            begin = Begin(self._epoch, self._helper_mark("spawner"), self._paths.ledger, self._paths.directory)
             self._helpers.append(self._ask(begin).identity)
             self._has_begun = True
 
     def start_worker(self, root: str) -> None:
         """Have the file worker forked; it registers itself before it serves."""
         self._begin()
-        request = StartWorker(self._epoch, self.mark(f"e{self._epoch}-worker"), os.fsencode(root), self.space_id)
+        request = StartWorker(self._epoch, self._helper_mark("worker"), os.fsencode(root), self.space_id)
         self._send(self._spawner, request, "spawner")
         answer, descriptor = protocol.receive_with_descriptor(self._spawner)
         self._helpers.append(self._check_forked(answer).identity)
@@ -241,8 +244,8 @@ class LocalSpace:
             self._worker.close()
         for identity in self._helpers:
             self._end_helper(identity)
-        release_mark(self.mark(f"e{self._epoch}-worker"))
-        release_mark(self.mark(f"e{self._epoch}-spawner"))
+        release_mark(self._helper_mark("worker"))
+        release_mark(self._helper_mark("spawner"))
 
 
 def greet_shim(paths: SpacePaths, name: str, key: str, identity: ProcessIdentity, epoch: int) -> bool:

@@ -77,11 +77,13 @@ class Register(msgspec.Struct, frozen=True, tag_field="op", tag="register"):
 
 
 class Start(msgspec.Struct, frozen=True, tag_field="op", tag="start"):
-    """The starting mark, synced before the command can begin. `identity` is the shim's (or the file worker's)."""
+    """The starting mark, synced before the command can begin. `identity` is the shim's (or the file worker's), `first` that of the first
+    process of the attempt's pid namespace, where the kill mark is one."""
 
     key: str
     identity: ProcessIdentity
     socket: str
+    first: ProcessIdentity | None = None
 
 
 class Exited(msgspec.Struct, frozen=True, tag_field="op", tag="exit"):

@@ -20,7 +20,7 @@ import msgspec
 from eventlog import durable, steps
 from eventlog.events import Exit
 from eventlog.ports import Clock, Host
-from eventlog.process_identity import ProcessIdentity, identify_self
+from eventlog.process_identity import ProcessIdentity, identify, identify_self
 from recovery.space import marks, protocol
 from recovery.space.kernel import become_subreaper, end_with_parent, name_process
 from recovery.space.ledger import Ledger, append_fenced
@@ -44,15 +44,16 @@ class _Command:
 def run_shim(request: StartShim, ledger: Ledger, directory: str, clock: Clock, host: Host) -> None:
     """Own one command from its starting mark to its exit record. Runs in a process forked for it."""
     os.setsid()
-    marks.join_mark(request.mark)
     become_subreaper()
+    joined = marks.join_mark(request.mark)
     name_process("shim")
     steps.enter(f"shim.{request.ordinal}", request.epoch)
     leaf = request.mark.rpartition("/")[2]
     identity = identify_self(host)
     with _listen(directory, leaf) as listener:
-        append_fenced(ledger, request.epoch, Start(request.key, identity, leaf))
-        _Shim(request, ledger, listener, identity, clock, host).run(output_path(directory, leaf))
+        first = None if joined.first is None else identify(joined.first, host)
+        append_fenced(ledger, request.epoch, Start(request.key, identity, leaf, first))
+        _Shim(request, ledger, listener, identity, clock, host, joined).run(output_path(directory, leaf))
 
 
 @contextlib.contextmanager
@@ -72,14 +73,16 @@ def _listen(directory: str, leaf: str) -> Iterator[socket.socket]:
 
 class _Shim:
     def __init__(
-        self, request: StartShim, ledger: Ledger, listener: socket.socket, identity: ProcessIdentity, clock: Clock, host: Host
-    ) -> None:
+        self, request: StartShim, ledger: Ledger, listener: socket.socket, identity: ProcessIdentity, clock: Clock, host: Host,
+        joined: marks.Joined,
+    ) -> None:  # fmt: skip
         self._request = request
         self._ledger = ledger
         self._listener = listener
         self._identity = identity
         self._clock = clock
         self._host = host
+        self._joined = joined
         self._keeper = OutputKeeper()
 
     def run(self, output: str) -> None:
@@ -184,13 +187,8 @@ class _Shim:
     def _end_survivors(self) -> int:
         """End what the command left behind (policy `kill`, rule S11); how many there were."""
         steps.reach("sweep.before")
-        kind, _, leaf = marks.command_mark(self._request.mark).partition(":")
-        if kind == "cgroup":
-            survivors = marks.count_members(leaf)
-            if not marks.kill_cgroup(leaf, self._clock):
-                raise OSError(f"processes of {self._request.key} in {leaf} do not die")
-        else:
-            survivors = marks.kill_descendants(os.getpid(), self._host, self._clock)
+        survivors = len(marks.list_members(self._request.mark, self._joined))
+        marks.end_members(self._request.mark, self._joined, self._host, self._clock)
         self._reap()
         steps.reach("sweep.after")
         return survivors
