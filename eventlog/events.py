@@ -106,7 +106,7 @@ class DriverStarted(msgspec.Struct, frozen=True):
     identity: DriverIdentity
     ledger_id: str
     generation: int
-    kill_mark: Literal["cgroup", "environment"]
+    kill_mark: Literal["pid-namespace", "cgroup", "cgroup1", "uts", "environment"]
 
 
 class WorkspaceObserved(msgspec.Struct, frozen=True):

@@ -102,14 +102,6 @@ def _start(request: CommandRequest, mark: str, opened: list[int]) -> Running:
     return Running(pid, os.pidfd_open(pid), output, errors)
 
 
-def make_mark(mark: str) -> None:
-    """Have what an attempt's mark consists of, before the starting mark says that a command may be under it: where it is not to be seen
-    afterwards, it was removed empty."""
-    kind, _, value = marks.command_mark(mark).partition(":")
-    if kind == "cgroup":
-        os.makedirs(value, exist_ok=True)
-
-
 def fork_under(mark: str) -> tuple[int, bool]:
     """Fork, with the child under `mark` from its first instruction on where that can be; the pid (0 in the child), and whether it is so. Where
     it is not, the child joins its mark by itself, first thing (marks.join_mark)."""

@@ -16,6 +16,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _SYS_CLONE3 = 435  # the same number on every architecture
 _CLONE_INTO_CGROUP = 0x200000000
 _CLONE_ARGUMENTS = struct.Struct("11Q")
+_OUTSIDE = 0  # what a process is told of a parent in an outer pid namespace
 
 
 def _prctl(option: int, value: int) -> None:
@@ -32,8 +33,13 @@ def become_subreaper() -> None:
 def end_with_parent(parent: int) -> None:
     """Get SIGKILL when the parent process ends (S5). Called in a fresh child; ends it at once when the parent is gone already."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if os.getppid() not in (parent, _OUTSIDE):
         os._exit(70)
+
+
+def outlive_parent() -> None:
+    """Take `end_with_parent` back."""
+    _prctl(_PR_SET_PDEATHSIG, 0)
 
 
 def name_process(name: str) -> None:

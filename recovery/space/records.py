@@ -77,14 +77,15 @@ class Register(msgspec.Struct, frozen=True, tag_field="op", tag="register"):
 
 
 class Start(msgspec.Struct, frozen=True, tag_field="op", tag="start"):
-    """The starting mark, synced before the command can begin. `identity` is the shim's (or the file worker's); `at_ms` is unix time
-    (0: not recorded), for people only: order is the order of the records. `mark` is the shim's own, beside that of its command ("": the
-    shim is under the attempt's)."""
+    """The starting mark, synced before the command can begin. `identity` is the shim's (or the file worker's), `first` that of the first
+    process of the attempt's pid namespace, where the kill mark is one; `mark` is the shim's own, beside that of its command ("": the shim
+    is under the attempt's, or under none). `at_ms` is unix time (0: not recorded), for people only: order is the order of the records."""
 
     key: str
     identity: ProcessIdentity
     socket: str
     at_ms: int = 0
+    first: ProcessIdentity | None = None
     mark: str = ""
 
 

@@ -7,7 +7,8 @@ the exit recorded: an exit record therefore says that nothing of the attempt liv
 the floor it exits and starts nothing. Its child gets SIGKILL when the shim dies.
 
 It is used again for the next command of its epoch, which has a mark of its own; one that a newer epoch has claimed or superseded ends
-after its command, and one whose driver is gone too.
+after its command, and one whose driver is gone too. Of a kind of mark that a process joins for good (marks.allows_reuse) it is under the
+attempt's own, and ends with it.
 """
 
 import contextlib
@@ -23,9 +24,9 @@ from eventlog import durable, steps
 from eventlog.errors import BusyError, CrashworthyError, StaleEpochError
 from eventlog.events import Exit
 from eventlog.ports import Clock, Host
-from eventlog.process_identity import ProcessIdentity, identify_self
+from eventlog.process_identity import ProcessIdentity, identify, identify_self
 from recovery.space import marks, protocol
-from recovery.space.command import Running, StartError, exit_of, make_mark, start
+from recovery.space.command import Running, StartError, exit_of, start
 from recovery.space.floor_poll import FloorPoll
 from recovery.space.kernel import become_subreaper, name_process
 from recovery.space.ledger import Ledger, append_fenced
@@ -93,15 +94,19 @@ class _Shim:
             self._keepers["err"] = OutputKeeper()
         self._streams: dict[StreamName, int] = {}
         self._command: Running | None = None
+        self._joined = marks.Joined()
 
     def own(self) -> bool:
         """From the starting mark to the exit record; whether this shim may own another command. Raises what keeps it from its records."""
-        steps.enter(f"shim.{self._order.ordinal}", self._order.epoch)
+        may_go_on = marks.allows_reuse(self._order.mark)
         try:
+            if may_go_on:
+                marks.make_mark(self._order.mark)
+            else:
+                self._joined = marks.join_mark(self._order.mark)
+            steps.enter(f"shim.{self._order.ordinal}", self._order.epoch)
             with _listen(self._directory, self._leaf) as listener:
-                make_mark(self._order.mark)
-                mark = Start(self._request.key, self._identity, self._leaf, self._clock.now_ms(), self._own_mark)
-                append_fenced(self._ledger, self._order.epoch, mark)
+                append_fenced(self._ledger, self._order.epoch, self._starting_mark())
                 poll = FloorPoll(self._clock, self._look_at_floor)
                 readers = Readers(listener, self._request.key, self._identity, self._keepers, poll, self._end_command)
                 self._run(readers)
@@ -113,7 +118,11 @@ class _Shim:
             raise
         is_current = max(self._ledger.state.floor, readers.newest_epoch) <= self._order.epoch
         steps.reach("idle")
-        return self._tell(Ended(self._request.key)) and is_current
+        return self._tell(Ended(self._request.key)) and is_current and may_go_on
+
+    def _starting_mark(self) -> Start:
+        first = None if self._joined.first is None else identify(self._joined.first, self._host)
+        return Start(self._request.key, self._identity, self._leaf, at_ms=self._clock.now_ms(), first=first, mark=self._own_mark)
 
     def _tell(self, message: protocol.Message) -> bool:
         """Tell the driver, when it is there; False when it is gone."""
@@ -221,13 +230,8 @@ class _Shim:
     def _end_survivors(self) -> int:
         """End what the command left behind (policy `kill`, rule S11); how many there were."""
         steps.reach("sweep.before")
-        kind, _, leaf = marks.command_mark(self._order.mark).partition(":")
-        if kind == "cgroup":
-            survivors = marks.count_members(leaf)
-            if not marks.kill_cgroup(leaf, self._clock):
-                raise OSError(f"processes of {self._request.key} in {leaf} do not die")
-        else:
-            survivors = marks.kill_descendants(os.getpid(), self._host, self._clock)
+        survivors = len(marks.list_members(self._order.mark, self._joined))
+        marks.end_members(self._order.mark, self._joined, self._host, self._clock)
         self._reap()
         steps.reach("sweep.after")
         return survivors
