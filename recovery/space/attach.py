@@ -1,7 +1,7 @@
 """Being attached to a command: its output as it comes, and its end, from any process that can read the space's directory.
 
-The record decides: who is attached waits for the exit record of that key, not for the end of a process by its number, so that nobody is ever
-given another command's output or exit after a restart. A reader that is slow, stopped or gone does not hold the command up.
+The record decides: who is attached waits for the exit record of that key, not for the end of a process by its number, so that nobody is
+ever given another command's output or exit after a restart. A reader that is slow, stopped or gone does not hold the command up.
 """
 
 import contextlib
@@ -41,11 +41,11 @@ def attach(
     directory: str, ledger: LedgerView, key: str, epoch: int, clock: Clock, host: Host, sink: Sink,
     skip: Skip = skip_nothing, taken: Taken | None = None,
 ) -> Exited:  # fmt: skip
-    """Give a command's output to `sink` (stream, bytes) as it comes, from its beginning or from `taken` on, and wait for its exit record, which
-    is returned. `directory` is the space's, `skip` is told how many bytes are held no more before the next ones.
+    """Give a command's output to `sink` (stream, bytes) as it comes, from its beginning or from `taken` on, and wait for its exit record,
+    which is returned. `directory` is the space's, `skip` is told how many bytes are held no more before the next ones.
 
-    An attempt that has ended is replayed from what is kept. One that is only prepared is waited for. Raises MisuseError for a key that is not
-    there, StaleEpochError once a newer epoch than `epoch` exists, LostProcessError when the shim ended without a record: nobody knows
+    An attempt that has ended is replayed from what is kept. One that is only prepared is waited for. Raises MisuseError for a key that is
+    not there, StaleEpochError once a newer epoch than `epoch` exists, LostProcessError when the shim ended without a record: nobody knows
     what its command did.
     """
     taken = taken or Taken()
@@ -62,7 +62,8 @@ def attach(
             raise LostProcessError(f"{key} was declared never to have started; it has no exit")
         if attempt.start is not None and not _stream(directory, attempt, epoch, sink, skip, taken, poll):
             ledger.refresh()
-            if attempt.exit is None and not is_alive(attempt.start.identity, host):
+            found = ledger.state.attempts.get(key)
+            if found is not None and found.exit is None and not is_alive(attempt.start.identity, host):
                 raise LostProcessError(f"{key}: its shim ended without an exit record: lost, nobody knows what its command did")
         clock.pause(LOOK_SECS)
         ledger.refresh()

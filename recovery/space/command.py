@@ -103,8 +103,8 @@ def _start(request: CommandRequest, mark: str, opened: list[int]) -> Running:
 
 
 def fork_under(mark: str) -> tuple[int, bool]:
-    """Fork, with the child under `mark` from its first instruction on where that can be; the pid (0 in the child), and whether it is so. Where
-    it is not, the child joins its mark by itself, first thing (marks.join_mark)."""
+    """Fork, with the child under `mark` from its first instruction on where that can be; the pid (0 in the child), and whether it is so.
+    Where it is not, the child joins its mark by itself, first thing (marks.join_mark)."""
     kind, _, value = mark.partition(":")
     if kind == "cgroup":
         os.makedirs(value, exist_ok=True)

@@ -52,7 +52,8 @@ def fork_into_cgroup(directory: int) -> int:
     """Fork with the child in the cgroup of this open directory from its first instruction on: as os.fork, and the pid or 0.
 
     Moving a process there by cgroup.procs instead waits for a grace period of the kernel, 6 to 20 ms after a pause. Raises OSError where
-    the kernel has no clone3 (before 5.7, or forbidden) or the cgroup is not to be had; then nothing was forked. For processes of one thread.
+    the kernel has no clone3 (before 5.7, or forbidden) or the cgroup is not to be had; then nothing was forked. For processes of one
+    thread.
     """
     arguments = ctypes.create_string_buffer(
         _CLONE_ARGUMENTS.pack(_CLONE_INTO_CGROUP, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, directory), _CLONE_ARGUMENTS.size

@@ -224,8 +224,8 @@ class LocalSpace:
                     return
 
     def _wait_claimed(self, key: str, shim: ProcessIdentity) -> None:
-        """Wait until the exit of a command that another driver's shim owns is recorded, or that shim is gone. It is the record that is waited
-        for: the shim is attached to, and says when it stands."""
+        """Wait until the exit of a command that another driver's shim owns is recorded, or that shim is gone. It is the record that is
+        waited for: the shim is attached to, and says when it stands."""
         connection = self._attach(key)
         with open_process(shim, self._host) as descriptor:
             while descriptor is not None and not is_dead(descriptor):

@@ -28,7 +28,12 @@ class Kept:
     @property
     def is_cut(self) -> bool:
         """True when bytes are missing from the middle."""
-        return self.total > HEAD_BYTES + TAIL_BYTES
+        return is_cut(self.total)
+
+
+def is_cut(total: int) -> bool:
+    """Whether of a stream of so many bytes some in the middle are not kept."""
+    return total > HEAD_BYTES + TAIL_BYTES
 
 
 class OutputKeeper:

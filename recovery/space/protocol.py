@@ -16,7 +16,6 @@ from eventlog.process_identity import ProcessIdentity
 from recovery.space.records import Exited
 from recovery.space.request import CommandRequest
 
-
 StreamName = Literal["out", "err"]
 
 

@@ -173,8 +173,8 @@ class Readers:
         return False
 
     def finish(self, exited: Exited) -> None:
-        """The exit is recorded: everybody gets the rest and the end, as far as they take it at once, and is let go. Who takes less finds the
-        rest where it is kept."""
+        """The exit is recorded: everybody gets the rest and the end, as far as they take it at once, and is let go. Who takes less finds
+        the rest where it is kept."""
         self._selector = None  # the loop is over
         for one in list(self._connections):
             with contextlib.suppress(OSError):

@@ -93,9 +93,9 @@ class Exited(msgspec.Struct, frozen=True, tag_field="op", tag="exit"):
     """The end of an attempt, recorded by who owned it; its survivors were ended before (ARCHITECTURE, "Spaces").
 
     `output_*` and `digest` tell of standard output (or of both streams merged), `stderr_*` of standard error kept apart: all bytes,
-    bytes kept, BLAKE3 of all bytes, kept or not ("": not recorded). `left` processes were left alive by policy; `held_output`: something still
-    had the output open after the end (case 31). `at_ms` is unix time, 0 when not recorded. `missing` says why nothing of the output is kept
-    although there was some ("": it is kept).
+    bytes kept, BLAKE3 of all bytes, kept or not ("": not recorded). `left` processes were left alive by policy; `held_output`: something
+    still had the output open after the end (case 31). `at_ms` is unix time, 0 when not recorded. `missing` says why nothing of the output
+    is kept although there was some ("": it is kept).
     """
 
     key: str

@@ -3,8 +3,8 @@
 Ordering invariants. It is under a mark of its own from its birth. For a command it makes the attempt's mark, then, under the ledger's
 lock, compares its epoch with the floor and syncs the starting mark; only then does its child execute the command, under the attempt's
 mark. When the command's process has ended (its pipe does not count: case 31) what it left behind is ended, the output saved, and then
-the exit recorded: an exit record therefore says that nothing of the attempt lives. Nobody is told of an exit before its record stands. Below
-the floor it exits and starts nothing. Its child gets SIGKILL when the shim dies.
+the exit recorded: an exit record therefore says that nothing of the attempt lives. Nobody is told of an exit before its record stands.
+Below the floor it exits and starts nothing. Its child gets SIGKILL when the shim dies.
 
 It is used again for the next command of its epoch, which has a mark of its own; one that a newer epoch has claimed or superseded ends
 after its command, and one whose driver is gone too. Of a kind of mark that a process joins for good (marks.allows_reuse) it is under the
@@ -208,8 +208,8 @@ class _Shim:
         return bool(data)
 
     def _drain(self, secs: float) -> bool:
-        """Take what is in the pipes, and what comes within `secs`; True when somebody still holds their other end then. Nobody is waited for
-        longer, however much it writes."""
+        """Take what is in the pipes, and what comes within `secs`; True when somebody still holds their other end then. Nobody is waited
+        for longer, however much it writes."""
         deadline = self._clock.monotonic() + secs
         room = DRAIN_LIMIT_BYTES
         poll = select.poll()
@@ -244,7 +244,7 @@ class _Shim:
     def _record(self, ended: Exit, survivors: int, is_held: bool) -> Exited:
         """Save the output, then record the exit; the record."""
         kept = {name: keeper.kept() for name, keeper in self._keepers.items()}
-        out, err = kept["out"], kept.get("err", Kept(0, b""))
+        out, err = kept["out"], kept.get("err", Kept(0, b""))  # no digest: there is no such stream
         missing = self._save(out, err)
         if missing:
             out, err = Kept(out.total, b"", out.digest), Kept(err.total, b"", err.digest)
