@@ -6,7 +6,6 @@ that the kernel lets it be removed.
 """
 
 import contextlib
-import os
 
 from eventlog import durable
 from eventlog.errors import FenceIncompleteError
