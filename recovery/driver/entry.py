@@ -49,6 +49,7 @@ from recovery.perform import describe_refusal, recover
 from recovery.restore import sync_workspace
 from recovery.script import OnInterrupted, Session, call_from_json, decode_bytes
 from recovery.settings import Settings
+from recovery.space.epochs import check_epoch
 from recovery.space.holders import Holders
 from recovery.space.ledger import Ledger
 from recovery.space.local import LocalSpace
@@ -228,6 +229,7 @@ def _drive_epoch(
         take_over(sound, journal.state, journal.hashes, journal.log_id, epoch, paths, ports.clock, ports.host,
                   order.act is None or order.act.may_claim)  # fmt: skip
         space = LocalSpace(spawner, paths, sound, setting, epoch, ports.clock, ports.host, journal.check_fence)
+        space.tell = _tell
         say = _say if order.act is None else _say_nothing  # an act prints its own answer on stdout and nothing else
         context = Context(
             ports.clock,
@@ -329,7 +331,7 @@ def _check_ledger(ledger: Ledger | LogMissingError | CorruptError, journal: Jour
 def _next_epoch(state: str, session: SessionState, ledger: Ledger | LogMissingError | CorruptError) -> int:
     """L1: one above everything that was ever used or intended."""
     ledger_floor = ledger.state.floor if isinstance(ledger, Ledger) else 0
-    return max(session.floor, ledger_floor, highest_intended(state)) + 1
+    return check_epoch(max(session.floor, ledger_floor, highest_intended(state)) + 1)
 
 
 def _progress(journal: Journal) -> Callable[[], int]:

@@ -1,12 +1,14 @@
 """Kill marks: what identifies every process of one attempt, so that all of them can be killed and their death proved (rules S8, S9)."""
 
 from recovery.space.marks.acts import (
+    allows_reuse,
     command_mark,
     end_members,
     join_mark,
     keep_members,
     kill_mark,
     list_members,
+    make_mark,
     name_helper_mark,
     name_mark,
     release_mark,
@@ -23,6 +25,7 @@ __all__ = [
     "MarkKind",
     "MarkSetting",
     "Target",
+    "allows_reuse",
     "choose_marks",
     "command_mark",
     "end_members",
@@ -34,6 +37,7 @@ __all__ = [
     "kill_mark",
     "list_descendants",
     "list_members",
+    "make_mark",
     "name_helper_mark",
     "name_mark",
     "release_mark",

@@ -3,6 +3,8 @@
 A mark belongs to one attempt (spawner and file worker have their own) and is never used by two epochs.
 """
 
+import os
+
 from eventlog import steps
 from eventlog.errors import MisuseError
 from eventlog.ports import Clock, Host
@@ -64,6 +66,20 @@ def join_mark(mark: str) -> Joined:
         kind.join_command(value.removesuffix(COMMAND))
         return Joined()
     return kind.join(value)
+
+
+def allows_reuse(mark: str) -> bool:
+    """Whether one shim may own attempts under several such marks, one after the other: it is under none of them itself, and only what it
+    forks for an attempt is. What a process has joined once and cannot leave, or leaves at a price, ends with its attempt."""
+    return mark.partition(":")[0] in ("cgroup", "environment")
+
+
+def make_mark(mark: str) -> None:
+    """Have what the mark of an attempt consists of, before a starting mark says that a command may be under it: where it is not to be seen
+    afterwards, it was removed empty."""
+    kind, value = _of(command_mark(mark))
+    if isinstance(kind, Cgroup):
+        os.makedirs(value, exist_ok=True)
 
 
 def list_members(mark: str, joined: Joined) -> list[int]:

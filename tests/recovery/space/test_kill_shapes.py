@@ -45,7 +45,8 @@ def living(sandbox: Sandbox) -> list[int]:
     A zombie leader with a living thread counts as living.
     """
     wanted = os.fsencode(str(sandbox.root / "late"))
-    return [int(name) for name in os.listdir("/proc") if name.isdigit() and _is_writer(Path("/proc", name), wanted)]
+    pids = sorted((int(name) for name in os.listdir("/proc") if name.isdigit()), reverse=True)  # the youngest are the first to go
+    return [pid for pid in pids if _is_writer(Path("/proc", str(pid)), wanted)]
 
 
 def _is_writer(process: Path, wanted: bytes) -> bool:

@@ -3,16 +3,16 @@
 import os
 import select
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 
 from eventlog import steps
 from eventlog.errors import BusyError, CorruptError, LogMissingError, StaleEpochError
 from eventlog.events import Exit
 from eventlog.ports import FakeClock, SystemClock
-from eventlog.process_identity import ProcessIdentity
 from recovery.space.ledger import Ledger, LedgerView, append_fenced, create_ledger
 from recovery.space.lock import FileLock
 from recovery.space.records import (
@@ -21,59 +21,14 @@ from recovery.space.records import (
     Condemn,
     Exited,
     Header,
-    LedgerState,
-    Prepare,
     ProvedDead,
     Record,
     Register,
     ScanFailed,
-    Start,
     Void,
 )
+from tests.recovery.space.ledgers import EXITED, ME, OPENED, PREPARED, STARTED, KillAt, lay, make_ledger, open_ledger, view
 from tests.recovery.workspace.support import run_in_child
-
-ME = ProcessIdentity(1, 1, "boot", 1)
-PREPARED = Prepare("k", "command", 1, 1, 1, "digest", "mark", None, 1, "hash")
-STARTED = Start("k", ME, "")
-EXITED = Exited("k", Exit("exited", code=0), "boot")
-OPENED: list[Ledger] = []
-
-
-@pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    """No ledger that a test opened stays open."""
-    yield
-    while OPENED:
-        OPENED.pop().close()
-
-
-def open_ledger(path: str | Path) -> Ledger:
-    """A ledger of this process, closed after the test."""
-    OPENED.append(Ledger(str(path), SystemClock()))
-    return OPENED[-1]
-
-
-def make_ledger(directory: Path, *records: Record) -> Ledger:
-    path = str(directory / "ledger")
-    create_ledger(path, Header(1, "id", 1))
-    made = open_ledger(path)
-    for record in (Advance(1, "log", 1, "hash", {}, []), *records):
-        with made.transaction() as transaction:
-            transaction.append(record)
-    return made
-
-
-def view(path: str | Path) -> LedgerState:
-    """The state of a ledger, read whole."""
-    found = LedgerView(str(path))
-    found.close()
-    return found.state
-
-
-def copy_of(made: Ledger, directory: Path, data: bytes) -> Ledger:
-    path = directory / "copy"
-    path.write_bytes(data)
-    return open_ledger(path)
 
 
 @pytest.mark.parametrize("last", [PREPARED, STARTED, EXITED, Collect(1, 1, 2, "hash")], ids=lambda record: type(record).__name__)
@@ -86,7 +41,7 @@ def test_case_22_a_ledger_cut_at_every_byte_of_its_last_record_is_sealed_and_rea
         transaction.append(last)
     data = Path(made.path).read_bytes()
     for length in range(whole, len(data)):
-        cut = copy_of(made, tmp_path, data[:length])
+        cut = open_ledger(lay(tmp_path / "copy", data[:length]))
         append_fenced(cut, 1, ScanFailed(1, 7, "after"))
         found = view(cut.path)
         assert found.scan_failures == {7: 1} and found.floor == 1
@@ -96,8 +51,6 @@ def test_case_22_a_ledger_cut_at_every_byte_of_its_last_record_is_sealed_and_rea
             assert (attempt.start is not None, attempt.exit) == (STARTED in before, None)
             assert attempt.torn == (length > whole and last == STARTED), "a torn record is unknown, never: not started"
         OPENED.pop().close()
-        os.unlink(cut.path)
-        os.unlink(cut.path + ".end")
 
 
 @pytest.mark.parametrize("bytes_off", [1, 40, 400])
@@ -120,6 +73,25 @@ def test_a_ledger_of_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
         LedgerView(str(tmp_path / "ledger"))
 
 
+def test_records_of_before_times_and_digests_were_kept_are_read(tmp_path: Path) -> None:
+    """A ledger of an older version stays readable: what it did not record is told as not recorded."""
+    made = make_ledger(tmp_path, PREPARED)
+    last = Path(made.path).read_bytes().splitlines()[-1][:32]
+    older = [
+        b'{"op":"start","key":"k","identity":{"pid":1,"start_ticks":1,"boot_id":"boot","pid_namespace":1},"socket":""}',
+        b'{"op":"exit","key":"k","exit":{"kind":"exited","code":0},"boot_id":"boot","output_total":7,"output_kept":7,"survivors":2,'
+        b'"message":"","detail":null}',
+    ]
+    with open(made.path, "ab") as file:
+        for body in older:
+            last = blake3(last + body).hexdigest(16).encode()
+            file.write(last + b" " + body + b"\n")
+    attempt = view(made.path).attempts["k"]
+    assert attempt.start == STARTED
+    assert attempt.exit == Exited("k", Exit("exited", code=0), "boot", 7, 7, 2)
+    assert (attempt.exit.digest, attempt.exit.at_ms, attempt.exit.left, attempt.exit.held_output) == ("", 0, 0, False)
+
+
 def test_a_note_of_the_end_that_a_power_loss_left_unreadable_blocks_nothing(tmp_path: Path) -> None:
     made = make_ledger(tmp_path, PREPARED, STARTED)
     Path(made.path + ".end").write_bytes(bytes(512))
@@ -140,7 +112,7 @@ def test_case_22_zero_bytes_in_the_middle_are_damage(tmp_path: Path) -> None:
     lines = data.split(b"\n")
     at = len(lines[0]) + len(lines[1]) + 10
     for spoiled in (data[:at] + bytes(512) + data[at:], data[:at] + bytes(512) + data[at + 512 :]):
-        (tmp_path / "copy").write_bytes(spoiled)
+        lay(tmp_path / "copy", spoiled)
         with pytest.raises(CorruptError, match=r"copy: line 3: damaged; line 2 is the last good one; the ledger is not read past it"):
             view(tmp_path / "copy")
 
@@ -151,7 +123,7 @@ def test_any_flipped_bit_is_damage(tmp_path: Path) -> None:
     for index in range(len(data)):
         spoiled = bytearray(data)
         spoiled[index] ^= 1
-        (tmp_path / "copy").write_bytes(spoiled)
+        lay(tmp_path / "copy", spoiled)
         if index == len(data) - 1:
             assert not view(tmp_path / "copy").attempts
         else:
@@ -162,7 +134,7 @@ def test_any_flipped_bit_is_damage(tmp_path: Path) -> None:
 def test_a_line_lost_or_moved_is_damage(tmp_path: Path) -> None:
     lines = Path(make_ledger(tmp_path, PREPARED, STARTED, EXITED).path).read_bytes().splitlines(keepends=True)
     for spoiled in (lines[:2] + lines[3:], [*lines[:2], lines[3], lines[2], lines[4]], lines[1:], [*lines, lines[-1]]):
-        (tmp_path / "copy").write_bytes(b"".join(spoiled))
+        lay(tmp_path / "copy", b"".join(spoiled))
         with pytest.raises(CorruptError):
             view(tmp_path / "copy")
 
@@ -279,17 +251,6 @@ def test_rule_L4_the_holder_of_the_lock_is_named(tmp_path: Path) -> None:
     with lock.held():
         pass
     lock.close()
-
-
-class KillAt:
-    """A hook that kills its process with SIGKILL at one step."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def pass_step(self, step: str) -> None:
-        if step.split(":")[1] == self._name:
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
