@@ -101,9 +101,12 @@ class ScanError(CrashworthyError):
 
 
 class FenceIncompleteError(CrashworthyError):
-    """Death of an older epoch's processes is not proved; no workspace path was touched (I7)."""
+    """Death of an older epoch's processes is not proved; no workspace path was touched (I7). The message says so by its first word."""
 
     exit_code = 1
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"FenceIncomplete: {message}")
 
 
 class LostProcessError(CrashworthyError):

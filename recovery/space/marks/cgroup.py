@@ -5,6 +5,7 @@ import contextlib
 import errno
 import os
 import re
+import signal
 
 from eventlog import durable
 from eventlog.errors import FenceIncompleteError
@@ -79,6 +80,8 @@ def kill_cgroup(leaf: str, clock: Clock, seconds: float = DEATH_SECS) -> bool:
     while is_populated(leaf):
         with contextlib.suppress(FileNotFoundError), open(f"{leaf}/cgroup.kill", "w", encoding="ascii") as file:
             file.write("1")
+        if is_populated(leaf):
+            kill_listed(leaf)  # cgroup.kill passes over a process whose leader has ended and which has a living thread
         if clock.monotonic() >= deadline:
             return False
         clock.pause(0.001)
@@ -99,6 +102,23 @@ def list_leaf(leaf: str, name: str = "cgroup.procs") -> list[int]:
         with contextlib.suppress(OSError), open(f"{directory}/{name}", encoding="ascii") as file:
             found.extend(int(line) for line in file)
     return found
+
+
+def kill_listed(leaf: str) -> None:
+    """SIGKILL each process in a leaf and below through its pidfd: whether it is in the leaf is asked again once it is held."""
+    for pid in list_leaf(leaf):
+        try:
+            descriptor = os.pidfd_open(pid) if pid else -1
+        except OSError:
+            continue  # it has ended
+        if descriptor < 0:
+            continue  # of another pid namespace
+        try:
+            if pid in list_leaf(leaf):
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        finally:
+            os.close(descriptor)
 
 
 def remove_leaf(leaf: str) -> None:

@@ -1,6 +1,6 @@
 """`environment:NAME`: session, subreaper and an environment variable; the weakest mark, to be had everywhere.
 
-Death is proved only while the shim lives as subreaper and two sweeps of its descendants are empty; with the shim gone nothing is proved
+Death is proved only while the shim lives as subreaper and has no living child; with the shim gone nothing is proved
 under this boot: FenceIncompleteError. What still carries the variable is ended then too, and what may belong to it is named.
 """
 
@@ -10,10 +10,10 @@ import signal
 from eventlog.errors import FenceIncompleteError, MisuseError
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity, identify, is_dead, open_process, read_stat
-from recovery.space.identity import kill_and_wait
-from recovery.space.marks.descendants import describe, is_zombie, kill_descendants, list_living, list_processes
+from recovery.space.identity import is_stopped, kill_and_wait
+from recovery.space.marks.descendants import describe, end_children, is_zombie, kill_descendants, list_living, list_processes
 from recovery.space.marks.process import check_namespace, kill_owner
-from recovery.space.marks.values import DEATH_SECS, ENVIRONMENT_VARIABLE, Joined, Target
+from recovery.space.marks.values import DEATH_SECS, ENVIRONMENT_VARIABLE, NOTHING_TOUCHED, Joined, Target
 
 
 class Environment:
@@ -29,7 +29,7 @@ class Environment:
         return list_living(os.getpid())
 
     def end_members(self, value: str, joined: Joined, host: Host, clock: Clock) -> None:
-        kill_descendants(os.getpid(), host, clock)
+        end_children(clock)
 
     def keep_members(self, value: str, joined: Joined) -> None:
         raise MisuseError("the environment mark proves nothing of what outlives its shim, so nothing can be kept; use another kill mark")
@@ -47,13 +47,23 @@ class Environment:
 
 def _kill_by_subreaper(mark: str, owner: ProcessIdentity, target: Target, host: Host, clock: Clock) -> None:
     with open_process(owner, host) as descriptor:
-        if descriptor is None or is_dead(descriptor):
-            if target.has_command:
-                raise _tell_unproved(mark, owner, host, clock)
-            return
-        # Stopped, it records nothing more while its descendants die; as subreaper it inherits every one of them.
-        signal.pidfd_send_signal(descriptor, signal.SIGSTOP)
-        kill_descendants(owner.pid, host, clock, target.spare)
+        if descriptor is not None and not is_dead(descriptor):
+            # Stopped, it records nothing more while its descendants die; as subreaper it inherits every one of them, and reaps none.
+            signal.pidfd_send_signal(descriptor, signal.SIGSTOP)
+            _wait_stopped(owner, descriptor, clock)
+            kill_descendants(owner.pid, clock, target.spare)
+            if not is_dead(descriptor):
+                return
+    if target.has_command:
+        raise _tell_unproved(mark, owner, host, clock)
+
+
+def _wait_stopped(owner: ProcessIdentity, descriptor: int, clock: Clock) -> None:
+    deadline = clock.monotonic() + DEATH_SECS
+    while not is_stopped(owner) and not is_dead(descriptor):
+        if clock.monotonic() >= deadline:
+            raise FenceIncompleteError(f"process {owner.pid} does not stop (waited {DEATH_SECS:g} s); {NOTHING_TOUCHED}")
+        clock.pause(0.001)
 
 
 def _tell_unproved(mark: str, owner: ProcessIdentity, host: Host, clock: Clock) -> FenceIncompleteError:

@@ -1,5 +1,5 @@
-"""`pid-namespace:VALUE`: the command runs in a pid namespace of its own. Nothing gets out of one, and when its first process dies the kernel
-ends the rest and waits for it: that death is the proof, whatever became of the shim.
+"""`pid-namespace:VALUE`: the command runs in a pid namespace of its own. Nothing gets out of one, and when its first process dies the
+kernel ends the rest and waits for it: that death is the proof, whatever became of the shim.
 
 The shim unshares once and forks the first process, which executes nothing, inherits orphans, and dies with the shim. Its identity stands
 in the starting mark. So the command is no first process itself (that one ignores signals it has no handler for), and it is the shim's own
