@@ -16,7 +16,7 @@ _HELPER_LEAF = re.compile(r"e\d+-(spawner|worker|shim\d+)\b.*")
 def list_command_processes(mark: str, shim: ProcessIdentity, host: Host) -> list[int]:
     """Pids under the mark of an attempt whose shim has not ended, the shim's other descendants too; none where they cannot be seen."""
     value = mark.partition(":")[2]
-    found = _list_below(value) if value.startswith("/") else []
+    found = list_leaf(value) if value.startswith("/") else []
     if shim.pid_namespace == host.pid_namespace() and is_alive(shim, host):
         found += list_descendants(shim.pid)
     return found
@@ -30,13 +30,5 @@ def list_left_processes(setting: MarkSetting, space_id: str) -> list[int]:
         with contextlib.suppress(FileNotFoundError), os.scandir(f"{setting.base}/{LEAVES}{space_id}") as leaves:
             for leaf in leaves:
                 if leaf.is_dir() and not _HELPER_LEAF.fullmatch(leaf.name):
-                    found += _list_below(leaf.path)
-    return found
-
-
-def _list_below(leaf: str) -> list[int]:
-    found: list[int] = []
-    for directory, _, _ in os.walk(leaf):
-        with contextlib.suppress(OSError):
-            found += list_leaf(directory)
+                    found += list_leaf(leaf.path)
     return found

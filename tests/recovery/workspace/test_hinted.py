@@ -117,12 +117,15 @@ def test_a_write_through_another_name_is_found(pair: Pair) -> None:
     pair.compare()
 
 
-def test_a_second_name_changes_the_first(pair: Pair) -> None:
-    (pair.root / "a" / "link").symlink_to("file")
+@pytest.mark.parametrize("kind", ["file", "symlink", "FIFO"])
+def test_a_second_name_changes_the_first(pair: Pair, kind: str) -> None:
+    name = pair.root / "a" / kind
+    if kind == "symlink":
+        name.symlink_to("file")
+    elif kind == "FIFO":
+        os.mkfifo(name)
     wait_until_old(pair)
-    os.link(pair.root / "a" / "file", pair.root / "b" / "second")
-    pair.compare()
-    os.link(pair.root / "a" / "link", pair.root / "b" / "third", follow_symlinks=False)
+    os.link(name, pair.root / "b" / "second", follow_symlinks=False)
     pair.compare()
 
 
