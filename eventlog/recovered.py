@@ -30,10 +30,10 @@ TABLES = {
     "dropped": ("hash", "size", "reason", "at_ms"),
 }  # fmt: skip
 _INDICES = (
-    "CREATE INDEX event_place ON event (stream, seq)",
-    "CREATE INDEX change_place ON image_change (stream, seq, idx)",
-    "CREATE INDEX blob_name ON blob (hash)",
-    "CREATE INDEX dropped_name ON dropped (hash)",
+    "CREATE INDEX main.event_place ON event (stream, seq)",
+    "CREATE INDEX main.change_place ON image_change (stream, seq, idx)",
+    "CREATE INDEX main.blob_name ON blob (hash)",
+    "CREATE INDEX main.dropped_name ON dropped (hash)",
 )
 
 
@@ -41,13 +41,12 @@ def recover_rows(copy: str, scratch: str) -> None:
     """Bring every row that can be reached in the private copy of a log into a new database at `scratch`. Raises CorruptError."""
     handle = connection.create_scratch(scratch, copy)
     try:
-        handle.execute("BEGIN").fetchall()
+        # No transaction around it all: once a statement has met a damaged page, SQLite writes nothing more in the transaction it was in.
         for table, columns in TABLES.items():
             handle.execute(f"CREATE TABLE main.{table} ({', '.join(columns)})").fetchall()
             _copy_table(handle, table, columns)
         for index in _INDICES:
             handle.execute(index).fetchall()
-        handle.execute("COMMIT").fetchall()
     except apsw.Error as error:
         raise CorruptError(f"{show_text(copy)}: its rows cannot be read ({error})") from error
     finally:

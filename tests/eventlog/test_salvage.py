@@ -5,15 +5,17 @@ import os
 import shutil
 from pathlib import Path
 
+import apsw
 import pytest
 
 from eventlog import codec, events
 from eventlog.connection import PAGE_BYTES
 from eventlog.errors import CorruptError, LogMissingError, MisuseError
-from eventlog.image import Entry, diff
+from eventlog.image import Entry, diff, put_change
 from eventlog.ports import CountingIds, FakeClock
 from eventlog.reader import Reader
 from eventlog.records import Record
+from eventlog.recovered import recover_rows
 from eventlog.salvage import Salvaged, salvage
 from eventlog.salvage_reading import open_sources
 from eventlog.values import ContentId, Epoch, LogId, Seq, StreamId
@@ -291,3 +293,57 @@ def test_what_compaction_gave_up_is_not_called_lost_and_the_empty_content_is_nev
     assert reader.dropped_reason(codec.content_id(support.HELLO)) == "compacted"
     assert b"".join(reader.content(codec.content_id(b""))) == b""
     reader.close()
+
+
+SESSIONS = (STREAM, StreamId("alpha"), StreamId("zeta"))
+
+
+def make_three_sessions(directory: Path, events_each: int) -> str:
+    """A log whose events and image changes of three sessions fill some pages each; all in the database file."""
+    path = support.create_small(directory)
+    writer = support.open_writer(path)
+    for name in SESSIONS:
+        if name != STREAM:
+            writer.open_stream(name, support.opened(name, image={b"": support.IMAGE[b""]}), "open")
+        writer.raise_floor(name, Epoch(1), support.started())
+    for number in range(events_each):
+        for name in SESSIONS:
+            entry = Entry("p", 0o644, mtime_ns=number)
+            changes = tuple(put_change(b"%d-%d-" % (number, index) + b"y" * 200, entry) for index in range(4))
+            writer.append(name, Epoch(1), [Record(events.Noted(1, "x" * 1000), changes)], (), "note")
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("log_format", [2, 3])
+def test_a_damaged_page_of_rows_costs_the_rows_on_it_and_no_other(tmp_path: Path, log_format: int) -> None:
+    path = make_three_sessions(tmp_path, 20)
+    if log_format == 2:
+        support.as_format_2(path)
+    roots = [root_page(path, name) for name in ("event", "image_change")]
+    support.checkpoint(path)
+    whole, copy = Path(path).read_bytes(), tmp_path / "copy.sqlite"
+    rows_of = count_rows(path)
+    damaged = 0
+    for page in range(2, len(whole) // PAGE_BYTES + 1):
+        at = (page - 1) * PAGE_BYTES
+        if page in roots or whole[at] not in (10, 13):
+            continue  # not a leaf of a tree
+        copy.write_bytes(whole[:at] + bytes(PAGE_BYTES) + whole[at + PAGE_BYTES :])
+        scratch = tmp_path / f"{page}.sqlite"
+        recover_rows(str(copy), str(scratch))
+        for suffix in ("-wal", "-shm"):
+            Path(f"{copy}{suffix}").unlink(missing_ok=True)
+        found = count_rows(str(scratch))
+        lost = {name: rows_of[name] - found[name] for name in found}
+        damaged += any(lost.values())
+        assert sum(lost.values()) <= PAGE_BYTES // 200, f"page {page}: {lost}"
+    assert damaged >= 8
+
+
+def count_rows(path: str) -> dict[str, int]:
+    handle = apsw.Connection(path)
+    try:
+        return {table: handle.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0] for table in ("event", "image_change")}
+    finally:
+        handle.close()
