@@ -15,7 +15,8 @@ FINE_MARGIN_NS = 20_000_000
 COARSE_MARGIN_NS = 2 * _SECOND
 """For file systems that keep whole or even seconds."""
 _COARSE_NS = 10_000_000
-"""A clock that shows a whole multiple of this keeps coarser times than the fine margin covers; a finer one shows that once in ten million."""
+"""A clock that shows a whole multiple of this keeps coarser times than the fine margin covers; a finer one shows that once in ten
+million."""
 
 
 def trusted_before(root: int) -> int:
