@@ -313,6 +313,15 @@ def _require(condition: bool, message: str) -> None:
         raise MisuseError(message)
 
 
+def _has_no_inodes(path: str) -> bool:
+    """Whether no further file can be made beside `path`: SQLite says then that it cannot open what it cannot make."""
+    try:
+        room = os.statvfs(os.path.dirname(path) or ".")
+    except OSError:
+        return False
+    return room.f_files > 0 and room.f_favail == 0
+
+
 def translate(error: apsw.Error, path: str) -> Exception:
     """The typed error for an SQLite error outside COMMIT: busy is not fenced, full is not corrupt (L7)."""
     name = show_text(path)
@@ -332,6 +341,8 @@ def translate(error: apsw.Error, path: str) -> Exception:
             return CorruptError(f"{name}: the database is damaged ({error}); keep a copy and run `eventlog verify {name}`")
         case apsw.ConstraintError():
             return CorruptError(f"{name}: the log refused a change that no sound log allows ({error}); run `eventlog verify {name}`")
+        case apsw.CantOpenError() if _has_no_inodes(path):
+            return FullError(f"{name}: no room left: the file system has no inodes free; remove files there and run the same command again")
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
             return MisuseError(f"{name}: cannot be opened here ({error}); check that file and directory are readable and writable")
         case apsw.IOError() if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE:  # the index could not be made larger

@@ -11,6 +11,7 @@ from eventlog import events, steps
 from eventlog.errors import InternalError, NeedsPersonError, ScanError
 from eventlog.records import Record
 from eventlog.show import show_text
+from eventlog.values import ContentId
 from recovery import calls
 from recovery.capture import capture_outside, commit_look, count_scan_failure, describe_outside_deletion
 from recovery.context import Context
@@ -67,7 +68,8 @@ def restore_to(context: Context, seq: int) -> Aim:
         _act(context, label, evidence)
     aim = aim_at(context.journal.reader, context.journal.state, evidence.scan, seq)
     if not aim.is_idle or context.journal.state.open_call is not None:
-        check_room(aim.plan, context.root)
+        reader = context.journal.reader
+        check_room(aim.plan, context.root, lambda content: reader.content(ContentId(content)))
         decide_restore(context, aim, evidence.facts.named())
         complete_obligation(context)
     steps.reach("recovered")

@@ -6,6 +6,7 @@ reader's fold goes on from the target; then each finished call after the target 
 """
 
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -23,7 +24,8 @@ from recovery.context import Context
 from recovery.labels import Label
 from recovery.restore import plan_for
 from recovery.state import TO_RESTORE, CallState, Obligation, SessionState
-from recovery.workspace.actions import RestorePlan
+from recovery.workspace.actions import PlaceFile, RestorePlan
+from recovery.workspace.pack import count_holes
 from recovery.workspace.values import Scan
 
 
@@ -68,12 +70,22 @@ def undone_calls(state: SessionState, seq: int) -> tuple[CallState, ...]:
     return tuple(call for call in state.calls if call.ended == "finished" and call.settled_seq > seq and call.undone_by is None)
 
 
-def check_room(plan: RestorePlan, root: str) -> None:
-    """Raise FullError while nothing is decided yet: an obligation without room could not be met (R4)."""
+def check_room(plan: RestorePlan, root: str, read: Callable[[bytes], Iterable[bytes]]) -> None:
+    """Raise FullError while nothing is decided yet: an obligation without room could not be met (R4).
+
+    The sizes of the plan are an upper bound; only where they do not fit are the contents read (`read` yields the bytes of one) and
+    their runs of zeros, which become holes, counted out.
+    """
     room = os.statvfs(root)
     free = room.f_bavail * room.f_frsize
-    if plan.needed_bytes > free:
-        raise FullError(f"the restore needs {plan.needed_bytes} bytes and {free} are free beside the workspace; free space")
+    needed = plan.needed_bytes
+    if needed > free:
+        needed -= sum(count_holes(read(action.content)) for action in plan.actions if isinstance(action, PlaceFile))
+    if needed > free:
+        raise FullError(
+            f"the restore needs {needed} bytes and {free} are free beside the workspace; nothing was decided or moved. "
+            "Free space and try again"
+        )
 
 
 def decide_restore(context: Context, aim: Aim, facts: dict[str, object]) -> None:

@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import TypeVar
 
 POLL_SECS = 0.005
-DEADLINE_SECS = 30.0
+DEADLINE_SECS = 120.0
+"""How long a test waits before it gives up: a test that passes never waits so long, however slow the machine. Long runs raise it."""
 
 Node = tuple[object, ...]
 T = TypeVar("T")
 
 
-def wait_until(find: Callable[[], T], what: str, seconds: float = DEADLINE_SECS) -> T:
-    """Poll until `find` returns something true, and return that. AssertionError names `what` was waited for."""
+def wait_until(find: Callable[[], T], what: str) -> T:
+    """Poll until `find` returns something true, and return that. AssertionError names `what` was waited for DEADLINE_SECS."""
+    seconds = DEADLINE_SECS
     deadline = time.monotonic() + seconds
     while True:
         found = find()

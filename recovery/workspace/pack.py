@@ -99,6 +99,15 @@ def write_sparsely(descriptor: int, offset: int, piece: bytes, step: str) -> boo
     return is_hole
 
 
+def count_holes(pieces: Iterable[bytes]) -> int:
+    """How many bytes of a content, given in order, `write_sparsely` leaves out."""
+    position, holes = 0, 0
+    for piece in pieces:
+        holes += sum(len(part) for is_hole, part in cut_runs(position, piece) if is_hole)
+        position += len(piece)
+    return holes
+
+
 def count_data(pack: int, offset: int, size: int) -> int:
     """How many of the `size` bytes from `offset` are data and not holes; all of them where the file system does not tell."""
     end = offset + size

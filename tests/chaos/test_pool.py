@@ -12,7 +12,7 @@ from chaos.pool import AHEAD, RESTARTS, AllLostError, Answered, Began, Lost, Poo
 from chaos.zygote_client import Zygote, ZygoteError, ZygoteLostError
 from tests.chaos.fakes import FakeZygote
 
-TOGETHER_SECS = 30
+TOGETHER_SECS = 120
 Ask = Callable[[Zygote, str], int]
 
 

@@ -14,10 +14,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from unittest import mock
 
+import pytest
+
 from eventlog import events
 from eventlog.values import JsonBytes
 from tests.recovery.sessions import Driver, Sandbox, bash
-from tests.recovery.workspace.support import TREES, make_tree
+from tests.recovery.workspace.support import TREES, make_tree, run_in_child
 from tests.trees import make_tree as maker
 from tests.trees import tree_digest as digester
 
@@ -104,6 +106,44 @@ def cut_call(sandbox: Sandbox, command: str) -> Driver:
     sandbox.steps.kill(CUT, driver)
     assert driver.end() == 1
     return driver
+
+
+def take_image(sandbox: Sandbox, *more: str) -> Driver:
+    """`recovery image LOG --workspace DIR`, with `--new` first when there is no log yet."""
+    new = [] if sandbox.log.exists() else ["--new"]
+    done = sandbox.run("image", sandbox.state, "--workspace", sandbox.root, *new, *more)
+    assert done.code == 0, done.out + done.err
+    return done
+
+
+def restore_image(sandbox: Sandbox, seq: int = 1, expect: int = 0) -> Driver:
+    """`recovery restore LOG --at SEQ --workspace DIR`."""
+    done = sandbox.run("restore", sandbox.state, "--at", str(seq), "--workspace", sandbox.root)
+    assert done.code == expect, done.out + done.err
+    return done
+
+
+def hand_over(sandbox: Sandbox) -> None:
+    """Have every command of this sandbox run as an ordinary user who owns all of it. Skips without the right to."""
+    if os.geteuid() != 0:
+        pytest.skip("another user's commands need root; as an ordinary user the other tests are those")
+    give(sandbox.base, NOBODY)
+    sandbox.user = NOBODY
+
+
+def damage_here(sandbox: Sandbox, name: str) -> None:
+    """Damage the tree `name` by hand, as the sandbox's user."""
+    if not sandbox.user:
+        make_tree("--damage", name, str(sandbox.root))
+        return
+
+    def damage() -> None:
+        os.setgroups([])
+        os.setgid(sandbox.user)
+        os.setuid(sandbox.user)
+        make_here("--damage", name, str(sandbox.root))
+
+    assert run_in_child(damage) == 0
 
 
 def untracked(sandbox: Sandbox) -> list[tuple[bytes, str]]:

@@ -155,6 +155,13 @@ class Driver:
         os.kill(self.pid, signal.SIGKILL)
         assert self.end() == -signal.SIGKILL
 
+    def stop(self) -> None:
+        """See to it that it has ended, by itself or not: it may be ending just now."""
+        if self.code is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            self.end()
+
     def sentence(self) -> str:
         """The one line on stderr of a refusal, without a traceback."""
         lines = self.err.splitlines()
@@ -283,8 +290,7 @@ class Sandbox:
         """End every process that was started here, and give back its cgroups."""
         self.steps.close()
         for driver in self._drivers:
-            if driver.code is None:
-                driver.kill()
+            driver.stop()
         for ledger in self.base.rglob("ledger"):
             with suppress(ValueError, KeyError, IndexError, OSError):
                 identity = json.loads(ledger.read_bytes().split(b"\n")[0][33:])["ledger_id"]

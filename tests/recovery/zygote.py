@@ -13,6 +13,8 @@ import sys
 import traceback
 from typing import Any
 
+import pyfastcdc
+
 from eventlog import console
 from recovery.__main__ import app, main
 
@@ -58,6 +60,7 @@ def warm_up() -> None:
     """Have everything imported that a command imports late: a child that changes its user may not read it any more."""
     with contextlib.redirect_stderr(io.StringIO()):
         console.run(app, "recovery", 78, lambda error: error.exit_code, ["plan", "/nowhere"])
+        pyfastcdc.FastCDC()  # imported by the engine where a content is large
 
 
 def serve() -> None:

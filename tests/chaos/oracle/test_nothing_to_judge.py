@@ -159,7 +159,7 @@ def test_the_program_answers_line_by_line(trial: Trial) -> None:
     trial.write()
     requests = [trial.request, {"op": "list", "tree": str(trial.work)}, {"op": "sing"}, trial.request]
     lines = "".join(json.dumps(request) + "\n" for request in requests)
-    done = subprocess.run(PROGRAM, input=lines, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(PROGRAM, input=lines, capture_output=True, text=True, timeout=300, check=True)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [next(iter(answer)) for answer in answers] == ["verdicts", "listing", "error", "verdicts"]
     assert answers[0] == answers[3]
@@ -174,13 +174,13 @@ def test_once_exits_by_the_worst_verdict(trial: Trial, fields: dict[str, Any], c
     trial.write()
     request = trial.home / "request.json"
     request.write_text(json.dumps(trial.request | fields))
-    done = subprocess.run([*PROGRAM, "--once", str(request)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*PROGRAM, "--once", str(request)], capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr) == (code, "")
     assert json.loads(done.stdout)["verdicts"]
 
 
 def test_wrong_usage_exits_254() -> None:
-    done = subprocess.run([*PROGRAM, "--help"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*PROGRAM, "--help"], capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stderr.splitlines()[-1][:6]) == (254, "usage:")
 
 

@@ -136,6 +136,6 @@ def run_program(place: Path, target: Pass | None) -> tuple[int, str]:
     place.mkdir()
     trace = place.with_suffix(".trace")
     command = build_command(find_tracer() or "strace", str(trace), [sys.executable, "-I", "-S", "-c", PROGRAM], target)
-    done = subprocess.run(command, cwd=place, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}, timeout=60, check=False)
+    done = subprocess.run(command, cwd=place, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}, timeout=300, check=False)
     wait_until(lambda: trace.read_text().endswith(" +++\n"), 20.0, "strace to end its trace")
     return done.returncode, trace.read_text()

@@ -305,7 +305,7 @@ def test_a_new_state_directory_on_a_read_only_mount_is_refused(sandbox: Sandbox)
 
 def run_mounted(sandbox: Sandbox, command: list[str]) -> subprocess.CompletedProcess[str]:
     environment = sandbox.environment(None, ()) | {"PYTHON": sys.executable}
-    done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=300, check=False)
     if "unshare failed" in done.stderr or "permission denied" in done.stderr.lower():
         pytest.skip(f"no mount namespace here: {done.stderr.strip()}")
     return done

@@ -18,7 +18,7 @@ from recovery.gather import gather, observe_root
 from recovery.journal import read_state
 from recovery.labels import Label
 from recovery.workspace.scan import Scanner
-from tests.helpers import wait_until
+from tests.helpers import DEADLINE_SECS, wait_until
 from tests.recovery.sessions import Sandbox, bash
 
 GATED = 'echo start >> "$WITNESS"; until [ -e "$GATE" ]; do read -r -t 0.01 <> <(:) || :; done; '
@@ -31,7 +31,7 @@ def test_whoever_reads_a_killed_drivers_output_does_not_wait_for_its_command(san
     driver = subprocess.Popen(command, env=sandbox.environment(1, ()), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wait_until(sandbox.witnessed, "the command's start")
     driver.kill()
-    driver.communicate(timeout=30)  # the deadline says: both pipes end although the gate is shut
+    driver.communicate(timeout=DEADLINE_SECS)  # the deadline says: both pipes end although the gate is shut
     sandbox.open_gate()
     sandbox.drive()
     assert (sandbox.root / "a").read_text() == "done\n"

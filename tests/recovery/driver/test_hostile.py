@@ -38,7 +38,7 @@ def test_invariant_I4_a_ledger_that_lost_its_end_never_lets_a_command_run_twice(
 
 def test_rule_S5_a_stopped_shim_is_killed_and_treated_as_gone(sandbox: Sandbox) -> None:
     """Its command's time limit lives in the shim: stopped, nobody would ever end it."""
-    driver = sandbox.run("run", sandbox.session(bash("kill -STOP $PPID; echo b >> f; read -r -t 100 <> <(:)", timeout_secs=2)))
+    driver = sandbox.run("run", sandbox.session(bash("kill -STOP $PPID; echo b >> f; read -r -t 100 <> <(:)", timeout_secs=4)))
     assert driver.code == 1
     assert "ended without an exit record" in driver.sentence()
     sandbox.drive("--on-interrupted", "continue")
