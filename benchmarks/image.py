@@ -77,13 +77,13 @@ def fresh(base: str, name: str) -> str:
 
 
 def bench_first(report: Report, base: str, rounds: int) -> None:
-    """The first image of 10,000 x 4 KiB into a log that exists, beside the peers' first store into a repository that exists."""
+    """The first image of 10,000 x 4 KiB, its log made with it, beside the peers' first store into a repository that exists."""
     root = fresh(base, "first")
     image_trees.make_tree(root, 10_000, 4096, seed=3)
     peers, missing = image_peers.find_peers()
     subjects: dict[str, tuple[Work, Work]] = {
         "first image": (
-            lambda: image_work.make_log(fresh(base, "store-own")).close(),
+            lambda: fresh(base, "store-own"),
             lambda: image_work.take_first_image(os.path.join(base, "store-own"), root),
         )
     }
@@ -108,7 +108,6 @@ def bench_rebuild(report: Report, base: str, rounds: int) -> None:
     root = fresh(base, "source")
     image_trees.make_tree(root, 1_000, 16_384, seed=4)
     log = fresh(base, "kept-own")
-    image_work.make_log(log).close()
     image_work.take_first_image(log, root)
     peers, missing = image_peers.find_peers()
 
@@ -164,9 +163,9 @@ def grow_files(base: str, files: int, rounds: int) -> dict[str, float]:
     if not os.path.isdir(root):
         image_trees.make_tree(root, files, 256, seed=files)
     log = fresh(base, "grow")
-    image_work.make_log(log).close()
     row: dict[str, float] = {"files": files}
     row["first image"] = once(lambda: image_work.take_first_image(log, root))
+    image_work.start_driver(log)
     row["bare walk"] = statistics.median(once(lambda: image_trees.walk(root)) for _ in range(rounds))
     for name, watched in (("unchanged scan", False), ("unchanged scan, watcher", True)):
         one = image_work.Scanned(root, watched=watched)
@@ -180,9 +179,9 @@ def grow_bytes(base: str, length: int) -> dict[str, float]:
     root = fresh(base, "large")
     image_trees.make_large(os.path.join(root, "d"), length)
     log = fresh(base, "grow")
-    image_work.make_log(log).close()
     row: dict[str, float] = {"MiB": length >> 20}
     row["first image"] = once(lambda: image_work.take_first_image(log, root))
+    image_work.start_driver(log)
     one = image_work.Scanned(root, watched=False)
     row["unchanged scan"] = statistics.median(once(one.scan) for _ in range(5))
     size = settled_size(log)

@@ -5,6 +5,7 @@ import os
 from benchmarks.image_trees import sync
 from eventlog import events
 from eventlog.blobs import batch_blobs, encode_content
+from eventlog.collection import collection_paused
 from eventlog.creation import create_log
 from eventlog.image import Entry, Image, diff, fold_into, root_hash
 from eventlog.ports import RandomIds
@@ -21,7 +22,7 @@ from recovery.workspace.values import Scan
 from recovery.workspace.watch import Watch
 
 STREAM = StreamId("bench")
-EMPTY: dict[bytes, Entry] = {b"": Entry("d", 0o755, mtime_ns=1)}
+IDENTITY = events.RootIdentity("r", 1, None, "0")
 
 
 class Scanned:
@@ -57,16 +58,25 @@ class Scanned:
             self.watch.close()
 
 
-def make_log(directory: str) -> Writer:
-    """A log with a session of an empty workspace, and a driver."""
-    path = os.path.join(directory, "log.sqlite")
-    identity = events.RootIdentity("r", 1, None, "0")
-    opened = events.SessionOpened(1, "bench", "w", "transactional", "stop", [], root_hash(EMPTY).hex(), identity, "l", 1, [], [], [])
-    create_log(path, STREAM, Record(opened, diff({}, EMPTY)), (), RandomIds())
-    writer = Writer.open(path, RandomIds())
-    driver = events.DriverIdentity("n", 1, 1, "b", 1)
-    writer.raise_floor(STREAM, Epoch(1), events.DriverStarted(1, driver, "l", 1, "cgroup"))
-    return writer
+def take_first_image(directory: str, root: str) -> None:
+    """Scan, hash, and make a log that holds the whole tree, as a session is opened: what `git add` does for its index."""
+    scanner = Scanner(root)
+    with collection_paused():
+        found = scanner.scan()
+        changes = diff({}, found.image)
+        opened = events.SessionOpened(
+            1, "bench", "w", "transactional", "stop", [], root_hash(found.image).hex(), IDENTITY, "l", 1, [], [], []
+        )
+        contents = {change.entry.content: (change.path, change.entry) for change in changes if change.entry and change.entry.content}
+        blobs = (blob for path, entry in contents.values() for blob in _encode(scanner, root, path, entry))
+        create_log(os.path.join(directory, "log.sqlite"), STREAM, Record(opened, changes), blobs, RandomIds())
+
+
+def start_driver(directory: str) -> None:
+    """A driver takes over the session, so that calls can be committed."""
+    writer = Writer.open(os.path.join(directory, "log.sqlite"), RandomIds())
+    writer.raise_floor(STREAM, Epoch(1), events.DriverStarted(1, events.DriverIdentity("n", 1, 1, "b", 1), "l", 1, "cgroup"))
+    writer.close()
 
 
 def commit(writer: Writer, scanner: Scanner, root: str, before: Image, found: Scan) -> int:
@@ -83,15 +93,8 @@ def commit(writer: Writer, scanner: Scanner, root: str, before: Image, found: Sc
 def _encode(scanner: Scanner, root: str, path: bytes, entry: Entry):  # type: ignore[no-untyped-def]
     assert entry.content is not None
     kept = scanner.kept.get(entry.content)
-    return encode_content([kept] if kept is not None else read_verified(root, path, entry.content, entry.size))
-
-
-def take_first_image(directory: str, root: str) -> None:
-    """Scan, hash and commit the whole tree into a log that exists: what `git add` does for its index."""
-    writer = Writer.open(os.path.join(directory, "log.sqlite"), RandomIds())
-    scanner = Scanner(root)
-    commit(writer, scanner, root, EMPTY, scanner.scan())
-    writer.close()
+    pieces = [kept] if kept is not None else read_verified(root, path, entry.content, entry.size)
+    return encode_content(pieces, ContentId(entry.content))
 
 
 def rebuild(log_directory: str, target: str) -> None:
@@ -102,17 +105,17 @@ def rebuild(log_directory: str, target: str) -> None:
     os.mkdir(side)
     reader = Reader.open(os.path.join(log_directory, "log.sqlite"))
     image: dict[bytes, Entry] = {}
-    noted = ""
+    wanted = ""
     for stored in reader.events(STREAM):
         fold_into(image, stored.changes)
-        noted = stored.event.text if isinstance(stored.event, events.Noted) else noted
+        wanted = stored.event.root if isinstance(stored.event, events.SessionOpened) else wanted
     scanner = Scanner(root)
     plan = plan_restore(scanner.scan(against=image), image, ())
     pack = os.path.join(target, "pack")
     write_pack(pack, plan, lambda content: reader.content(ContentId(content)), "contents")
     apply_plan(plan, root=root, side=side, quarantine_directory="bench-1", pack=pack, step="restore")
     os.unlink(pack)
-    if root_hash(scanner.scan(against=image).image).hex() != noted:
+    if root_hash(scanner.scan(against=image).image).hex() != wanted:
         raise RuntimeError("the rebuilt tree is not the image")
     sync(root)
     reader.close()

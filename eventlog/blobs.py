@@ -15,15 +15,16 @@ LEAST_CHUNK_BYTES = 1 << 16
 """A changed byte costs about one chunk: smaller ones would store less again and need more rows (2 GiB are some 8,000 of them)."""
 
 
-def encode_content(pieces: Iterable[bytes]) -> Iterator[Blob]:
-    """The blobs of one content, the one that bears its name last; a few chunks are held at a time.
+def encode_content(pieces: Iterable[bytes], name: ContentId | None = None) -> Iterator[Blob]:
+    """The blobs of one content, the one that bears its name last; a few chunks are held at a time. `name` is its content id where the
+    caller, or who yields the pieces, has hashed these very bytes.
 
     A content of more than CHUNK_BYTES is cut where its own bytes say so (FastCDC): after an insertion at its beginning the chunks behind
     are the same ones, and are stored once.
     """
     begun, rest = _read_first(iter(pieces))
     if len(begun) <= CHUNK_BYTES:
-        yield encode_blob(begun)
+        yield encode_blob(begun, name)
         return
     hasher, total, names = blake3(), 0, []
     for chunk in _cut(_Pieces(begun, rest)):

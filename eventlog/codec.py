@@ -66,13 +66,18 @@ def content_id(data: bytes) -> ContentId:
     return ContentId(blake3(data).digest())
 
 
-def encode_blob(data: bytes) -> Blob:
-    """One blob of at most CHUNK_BYTES of content, compressed where that saves enough room; the same blob for the same content always."""
+def encode_blob(data: bytes, name: ContentId | None = None) -> Blob:
+    """One blob of at most CHUNK_BYTES of content, compressed where that saves enough room; the same blob for the same content always.
+
+    `name` is its content id where the caller has hashed these very bytes.
+    """
+    if name is None:
+        name = content_id(data)
     if len(data) >= LEAST_COMPRESSED_BYTES:
         packed = _compressor.compress(data)
         if len(packed) * LEAST_SAVING <= len(data) * (LEAST_SAVING - 1):
-            return Blob(content_id(data), "zstd", len(data), packed)
-    return Blob(content_id(data), "raw", len(data), data)
+            return Blob(name, "zstd", len(data), packed)
+    return Blob(name, "raw", len(data), data)
 
 
 def encode_chunk_list(name: ContentId, size: int, chunks: Sequence[ContentId]) -> Blob:

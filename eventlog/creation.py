@@ -86,6 +86,7 @@ def _build(temporary: str, fill: Callable[[Writer], None], ids: Ids, origin: str
     """A whole log under a name that nobody looks for, its WAL emptied and gone."""
     handle = connection.create(temporary)
     try:
+        handle.pragma("synchronous", "off")  # it is synced whole before it gets its name, and is nobody's log until then
         handle.execute("BEGIN IMMEDIATE")
         rows = [("format", str(FORMAT)), ("log_id", LogId(ids.new_id().hex()))]
         rows += [("salvaged_from", origin)] if origin else []

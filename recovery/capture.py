@@ -215,4 +215,5 @@ def _lacking(context: Context, changes: tuple[Change, ...]) -> Iterator[tuple[by
 def _encode(context: Context, path: bytes, entry: Entry) -> Iterator[Blob]:
     assert entry.content is not None
     kept = context.scanner.kept.get(entry.content) if context.scanner else None
-    return encode_content([kept] if kept is not None else read_verified(context.root, path, entry.content, entry.size))
+    pieces = [kept] if kept is not None else read_verified(context.root, path, entry.content, entry.size)
+    return encode_content(pieces, ContentId(entry.content))

@@ -17,7 +17,7 @@ from eventlog.preflight import check_writable_place
 from eventlog.reader import Reader
 from eventlog.records import Record
 from eventlog.show import encode_bytes, show_text
-from eventlog.values import StreamId
+from eventlog.values import ContentId, StreamId
 from recovery.capture import list_untracked
 from recovery.journal import Known, only_stream, read_state
 from recovery.script import Session, call_to_json
@@ -152,7 +152,8 @@ def _contents(root: str, found: Scan, scanner: Scanner) -> Iterator[Blob]:
         if entry.content is not None and entry.content not in seen:
             seen.add(entry.content)
             kept = scanner.kept.get(entry.content)
-            yield from encode_content([kept] if kept is not None else read_verified(root, path, entry.content, entry.size))
+            pieces = [kept] if kept is not None else read_verified(root, path, entry.content, entry.size)
+            yield from encode_content(pieces, ContentId(entry.content))
 
 
 def _remove_leftovers(state: str) -> None:

@@ -7,6 +7,7 @@ to the outside, attributes outside `user.*`) is listed beside the image.
 import os
 from collections.abc import Iterable, Mapping, Set
 
+from eventlog.collection import collection_paused
 from eventlog.errors import ScanError
 from eventlog.image import Entry, Image, ImageTree, delete_change, fold_changes
 from eventlog.image_tree import Directory
@@ -91,7 +92,8 @@ class Scanner:
         mapped = None if now is None or self._mapped is None else now | self._mapped
         for attempt in range(TRIES):
             try:
-                found = self._scan_once(rehash, mapped, hints, against, attempt)
+                with collection_paused():
+                    found = self._scan_once(rehash, mapped, hints, against, attempt)
             except ChangedUnderneath:
                 continue
             if found is None:

@@ -8,13 +8,13 @@ another version, boot, root or set of excludes is as if it were not there. Nothi
 
 import contextlib
 import os
-from typing import Any
 
 import msgspec
 from blake3 import blake3
 
 from eventlog import durable
-from eventlog.image import Entry, Kind
+from eventlog.collection import collection_paused
+from eventlog.image import Entry
 from eventlog.image_tree import Directory
 from recovery.workspace.listing import Key, Listing
 
@@ -34,20 +34,14 @@ class Binding(msgspec.Struct, frozen=True, array_like=True):
     track: tuple[str, ...] = ()
 
 
-_Owner = tuple[int, int]
-_Fields = tuple[
-    Kind, int, bytes | None, int, bytes | None, bytes | None, bytes | None, int, _Owner | None, bytes | None
-]  # of Entry, in its order
-
-
 class _Stored(msgspec.Struct, array_like=True):
-    """One directory: `entries` are the entries as tuples of their fields, in the order of Entry."""
+    """One directory: a Listing with its path, and its entries in the place of its directory."""
 
     path: bytes
     stamp: Key | None
     keys: dict[bytes, Key | None]
-    entries: dict[bytes, _Fields]
-    linked: dict[bytes, _Fields]
+    entries: dict[bytes, Entry]
+    linked: dict[bytes, Entry]
     versions: dict[bytes, Key]
     untracked: dict[bytes, tuple[str, ...]]
     below: dict[bytes, tuple[int, int]]
@@ -82,23 +76,16 @@ def load(path: str, binding: Binding) -> dict[bytes, Listing]:
         body = memoryview(data)[len(_MAGIC) + _DIGEST :]
         if data[: len(_MAGIC)] != _MAGIC or blake3(body).digest() != data[len(_MAGIC) : len(_MAGIC) + _DIGEST]:
             return {}
-        bound, stored = _decoder.decode(body)
+        with collection_paused():
+            bound, stored = _decoder.decode(body)
+            return {one.path: _restore(one) for one in stored} if bound == binding else {}
     except (OSError, msgspec.MsgspecError):
         return {}
-    return {one.path: _restore(one) for one in stored} if bound == binding else {}
 
 
-def _store(path: bytes, listing: Listing) -> _Stored:
-    entries = {name: _fields(entry) for name, entry in listing.directory.entries.items()}
-    linked = {name: _fields(entry) for name, entry in listing.linked.items()}
-    return _Stored(path, listing.stamp, listing.keys, entries, linked, listing.versions, listing.untracked, listing.below, listing.excluded)
+def _store(path: bytes, one: Listing) -> _Stored:
+    return _Stored(path, one.stamp, one.keys, one.directory.entries, one.linked, one.versions, one.untracked, one.below, one.excluded)
 
 
-def _fields(entry: Entry) -> Any:
-    return msgspec.structs.astuple(entry)
-
-
-def _restore(stored: _Stored) -> Listing:
-    entries = {name: Entry(*fields) for name, fields in stored.entries.items()}
-    linked = {name: Entry(*fields) for name, fields in stored.linked.items()}
-    return Listing(stored.stamp, stored.keys, Directory(entries), linked, stored.versions, stored.untracked, stored.below, stored.excluded)
+def _restore(one: _Stored) -> Listing:
+    return Listing(one.stamp, one.keys, Directory(one.entries), one.linked, one.versions, one.untracked, one.below, one.excluded)

@@ -44,6 +44,7 @@ def test_a_content_comes_back_and_its_last_blob_bears_its_name(size: int) -> Non
 def test_the_pieces_a_content_comes_in_make_no_difference(size: int, places: list[int]) -> None:
     data = PATTERN[:size]
     assert list(encode_content(cut(data, places))) == list(encode_content([data]))
+    assert list(encode_content(cut(data, places), content_id(data))) == list(encode_content([data]))
 
 
 def test_no_pieces_are_an_empty_content() -> None:
