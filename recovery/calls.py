@@ -25,6 +25,7 @@ from recovery.script import BashCall, Call, EditCall, WriteCall, call_from_json,
 from recovery.space.ledger import append_fenced
 from recovery.space.protocol import EditFile, WriteFile
 from recovery.space.records import Collect, Exited, Prepare, Void
+from recovery.space.request import CommandRequest, digest_request
 from recovery.state import AttemptState, CallState
 
 LIVE = "live"
@@ -32,7 +33,7 @@ KEY_VARIABLE = "CALL_KEY"
 
 
 def request_digest(call: Call) -> str:
-    """What a key stands for: another request under the same key is refused (S4)."""
+    """What the log remembers of a call as it was asked for. What its command is in the ledger is `digest_request` (S3)."""
     return blake3(json.dumps(call_to_json(call), sort_keys=True).encode()).hexdigest()
 
 
@@ -69,7 +70,10 @@ def start_attempt(context: Context, number: int, attempt: int, script_index: int
         "version": started.version,
         "payload": events.encode(started).decode(),
     }
-    _prepare(context, key, "command" if isinstance(call, BashCall) else "file", number, attempt, started.request_digest, intent)
+    if isinstance(call, BashCall):
+        _prepare(context, key, "command", number, attempt, digest_request(command_request(context, call, key)), intent)
+    else:
+        _prepare(context, key, "file", number, attempt, started.request_digest, intent)
 
 
 def _commit_intent(
@@ -115,14 +119,18 @@ def finish_attempt(context: Context, label: str) -> None:
     match request:
         case BashCall():
             mark = context.ledger.state.attempts[key].prepared.mark
-            environment = [(os.fsencode(name), os.fsencode(value)) for name, value in {**context.environment, KEY_VARIABLE: key}.items()]
-            arguments = [b"bash", b"-c", request.run]
-            shim = context.space.start_command(key, mark, arguments, context.root, environment, request.timeout_secs)
+            shim = context.space.start_command(command_request(context, request, key), mark)
             settle_command(context, context.space.wait_command(key, shim), label)
         case WriteCall():
             settle_files(context, WriteFile(context.epoch, key, request.path, request.content, request.mode))
         case EditCall():
             settle_files(context, EditFile(context.epoch, key, request.path, request.old, request.new))
+
+
+def command_request(context: Context, call: BashCall, key: str) -> CommandRequest:
+    """The command of a bash call under its ledger key."""
+    environment = [(os.fsencode(name), os.fsencode(value)) for name, value in {**context.environment, KEY_VARIABLE: key}.items()]
+    return CommandRequest(key, [b"bash", b"-c", call.run], os.fsencode(context.root), environment, timeout_secs=call.timeout_secs)
 
 
 def settle_command(context: Context, exited: Exited, label: str) -> None:

@@ -46,6 +46,7 @@ from recovery.space.protocol import (
     WorkerRequest,
 )
 from recovery.space.records import Exited
+from recovery.space.request import CommandRequest
 
 # What the file worker's errors are here again: the exit code says whether trying again can help. An error of the operating system is one.
 _WORKER_FAILURES = (BusyError, CorruptError, FullError, LogMissingError, MisuseError, NeedsPersonError, RestoreIncompleteError, ScanError)
@@ -129,14 +130,11 @@ class LocalSpace:
             raise LostProcessError("the spawner answered without the file worker's socket; drive again")
         self._worker = socket.socket(fileno=descriptor)
 
-    def start_command(
-        self, key: str, mark: str, arguments: list[bytes], directory: str, environment: list[tuple[bytes, bytes]], timeout: float | None
-    ) -> ProcessIdentity:
+    def start_command(self, request: CommandRequest, mark: str) -> ProcessIdentity:
         """Start a shim for a prepared key; the shim's identity. Raises StaleEpochError, LostProcessError."""
         self._begin()
         self._shims += 1
-        request = StartShim(self._epoch, key, mark, arguments, os.fsencode(directory), environment, timeout, self._shims)
-        return self._ask(request).identity
+        return self._ask(StartShim(self._epoch, mark, self._shims, request)).identity
 
     def _ask(self, request: Begin | StartShim) -> Forked:
         self._send(self._spawner, request, "spawner")

@@ -12,6 +12,7 @@ import msgspec
 
 from eventlog.events import Exit, RootIdentity
 from eventlog.process_identity import ProcessIdentity
+from recovery.space.request import CommandRequest
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):
@@ -27,13 +28,9 @@ class StartShim(msgspec.Struct, frozen=True, tag="start_shim"):
     """To the spawner: fork a shim for a prepared key. `ordinal` counts the shims of this epoch (it names the role in steps)."""
 
     epoch: int
-    key: str
     mark: str
-    arguments: list[bytes]
-    directory: bytes
-    environment: list[tuple[bytes, bytes]]
-    timeout_secs: float | None
     ordinal: int
+    request: CommandRequest
 
 
 class StartWorker(msgspec.Struct, frozen=True, tag="start_worker"):

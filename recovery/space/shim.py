@@ -27,6 +27,7 @@ from recovery.space.ledger import Ledger, append_fenced
 from recovery.space.output import OutputKeeper, output_path, save_output
 from recovery.space.protocol import Hello, HelloAnswer, StartShim
 from recovery.space.records import Exited, Start
+from recovery.space.request import CommandRequest
 
 KILL_AFTER_TERM_SECS = 2.0
 DRAIN_LIMIT_BYTES = 16 << 20
@@ -51,7 +52,7 @@ def run_shim(request: StartShim, ledger: Ledger, directory: str, clock: Clock, h
     leaf = request.mark.rpartition("/")[2]
     identity = identify_self(host)
     with _listen(directory, leaf) as listener:
-        append_fenced(ledger, request.epoch, Start(request.key, identity, leaf))
+        append_fenced(ledger, request.epoch, Start(request.request.key, identity, leaf))
         _Shim(request, ledger, listener, identity, clock, host).run(output_path(directory, leaf))
 
 
@@ -72,9 +73,10 @@ def _listen(directory: str, leaf: str) -> Iterator[socket.socket]:
 
 class _Shim:
     def __init__(
-        self, request: StartShim, ledger: Ledger, listener: socket.socket, identity: ProcessIdentity, clock: Clock, host: Host
+        self, start: StartShim, ledger: Ledger, listener: socket.socket, identity: ProcessIdentity, clock: Clock, host: Host
     ) -> None:
-        self._request = request
+        self._request = start.request
+        self._mark = start.mark
         self._ledger = ledger
         self._listener = listener
         self._identity = identity
@@ -113,7 +115,7 @@ class _Shim:
         shim_pid = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _become_command(self._request, shim_pid, output_write, error_write)
+            _become_command(self._request, self._mark, shim_pid, output_write, error_write)
         os.close(output_write)
         os.close(error_write)
         steps.reach("spawn.after")
@@ -184,7 +186,7 @@ class _Shim:
     def _end_survivors(self) -> int:
         """End what the command left behind (policy `kill`, rule S11); how many there were."""
         steps.reach("sweep.before")
-        kind, _, leaf = marks.command_mark(self._request.mark).partition(":")
+        kind, _, leaf = marks.command_mark(self._mark).partition(":")
         if kind == "cgroup":
             survivors = marks.count_members(leaf)
             if not marks.kill_cgroup(leaf, self._clock):
@@ -218,12 +220,12 @@ def _keep_from_command() -> None:
                 os.set_inheritable(int(name), False)
 
 
-def _become_command(request: StartShim, shim_pid: int, output: int, errors: int) -> None:
+def _become_command(request: CommandRequest, mark: str, shim_pid: int, output: int, errors: int) -> None:
     """In the forked child: execute the command, or tell the shim the errno. Never returns."""
     try:
         end_with_parent(shim_pid)
         os.setsid()
-        marks.join_mark(marks.command_mark(request.mark))
+        marks.join_mark(marks.command_mark(mark))
         null = os.open("/dev/null", os.O_RDONLY)
         os.dup2(null, 0)
         os.dup2(output, 1)
@@ -233,7 +235,7 @@ def _become_command(request: StartShim, shim_pid: int, output: int, errors: int)
             signal.signal(number, signal.SIG_DFL)
         os.chdir(request.directory)
         environment = dict(request.environment)
-        environment[marks.ENVIRONMENT_VARIABLE.encode()] = request.mark.encode("utf-8", "surrogateescape")
+        environment[marks.ENVIRONMENT_VARIABLE.encode()] = mark.encode("utf-8", "surrogateescape")
         os.execvpe(request.arguments[0], request.arguments, environment)
     except OSError as error:
         os.write(errors, str(error.errno or errno.EIO).encode())
