@@ -23,8 +23,8 @@ def take_over(
     """Advance the ledger to `epoch`, give fates, kill what is condemned; without `may_claim` a running command too (a restore undoes its
     call). Raises StaleEpochError, EpochTakenError, FenceIncompleteError."""
     _give_fates(ledger, state, hashes, log_id, epoch, host, may_claim)
-    _greet_claimed(ledger, epoch, paths)
-    _kill_condemned(ledger, epoch, clock, host)
+    greet_claimed(ledger, epoch, paths)
+    kill_condemned(ledger, epoch, clock, host)
     _release_settled(ledger, state)
     steps.reach("takeover.killed")
 
@@ -93,7 +93,7 @@ def claimed_keys(ledger: LedgerState) -> list[str]:
     return [key for key, attempt in ledger.attempts.items() if attempt.is_open and attempt.fate == "claimed"]
 
 
-def _greet_claimed(ledger: Ledger, epoch: int, paths: SpacePaths) -> None:
+def greet_claimed(ledger: Ledger, epoch: int, paths: SpacePaths) -> None:
     """A claim whose shim fails the handshake becomes a condemnation (T2), unless its exit was recorded meanwhile."""
     for key in claimed_keys(ledger.state):
         start = ledger.state.attempts[key].start
@@ -105,7 +105,7 @@ def _greet_claimed(ledger: Ledger, epoch: int, paths: SpacePaths) -> None:
                 transaction.append(Condemn(epoch, [key]))
 
 
-def _kill_condemned(ledger: Ledger, epoch: int, clock: Clock, host: Host) -> None:
+def kill_condemned(ledger: Ledger, epoch: int, clock: Clock, host: Host) -> None:
     ledger.refresh()
     state = ledger.state
     condemned = {key: attempt for key, attempt in state.attempts.items() if attempt.fate == "condemned" and not attempt.is_proved_dead}

@@ -86,7 +86,7 @@ class LocalSpace:
 
     def __init__(
         self, spawner: socket.socket, paths: SpacePaths, ledger: Ledger, setting: MarkSetting, epoch: int, clock: Clock, host: Host,
-        check_fence: Callable[[], None],
+        check_fence: Callable[[], None], name: str = "",
     ) -> None:  # fmt: skip
         self._spawner = spawner
         self._paths = paths
@@ -96,6 +96,7 @@ class LocalSpace:
         self._clock = clock
         self._host = host
         self._check_fence = check_fence
+        self._name = name
         self._has_begun = False
         self._shims = 0
         self._worker: socket.socket | None = None
@@ -115,14 +116,14 @@ class LocalSpace:
         """Have the spawner register under this epoch, once, before it is first asked for a process: a drive that needs none has none
         that could outlive it. Raises StaleEpochError, LostProcessError."""
         if not self._has_begun:
-            begin = Begin(self._epoch, self.mark(f"e{self._epoch}-spawner"), self._paths.ledger, self._paths.directory)
+            begin = Begin(self._epoch, self.mark(f"e{self._epoch}-spawner{self._name}"), self._paths.ledger, self._paths.directory)
             self._helpers.append(self._ask(begin).identity)
             self._has_begun = True
 
     def start_worker(self, root: str) -> None:
         """Have the file worker forked; it registers itself before it serves."""
         self._begin()
-        request = StartWorker(self._epoch, self.mark(f"e{self._epoch}-worker"), os.fsencode(root), self.space_id)
+        request = StartWorker(self._epoch, self.mark(f"e{self._epoch}-worker{self._name}"), os.fsencode(root), self.space_id)
         self._send(self._spawner, request, "spawner")
         answer, descriptor = protocol.receive_with_descriptor(self._spawner)
         self._helpers.append(self._check_forked(answer).identity)
@@ -239,8 +240,8 @@ class LocalSpace:
             self._worker.close()
         for identity in self._helpers:
             self._end_helper(identity)
-        release_mark(self.mark(f"e{self._epoch}-worker"))
-        release_mark(self.mark(f"e{self._epoch}-spawner"))
+        release_mark(self.mark(f"e{self._epoch}-worker{self._name}"))
+        release_mark(self.mark(f"e{self._epoch}-spawner{self._name}"))
 
 
 def greet_shim(paths: SpacePaths, name: str, key: str, identity: ProcessIdentity, epoch: int) -> bool:

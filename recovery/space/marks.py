@@ -264,3 +264,12 @@ def _is_zombie(pid: int) -> bool:
         return len(os.listdir(f"/proc/{pid}/task")) <= 1
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+
+def end_command(mark: str, shim: ProcessIdentity, host: Host, clock: Clock) -> None:
+    """Kill the command of a living shim and all it started; the shim records its exit."""
+    kind, _, leaf = command_mark(mark).partition(":")
+    if kind == "cgroup":
+        kill_cgroup(leaf, clock)
+    else:
+        kill_descendants(shim.pid, host, clock)

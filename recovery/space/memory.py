@@ -19,7 +19,7 @@ from recovery.space.listing import AttemptWord, word_of
 from recovery.space.output import OutputKeeper
 from recovery.space.port import CAPABILITIES, Advanced, Capability, Ended, How, Listed, Sink, SpaceFacts, Stream
 from recovery.space.records import Advance, Attempt, Exited, Fate, Header, LedgerState, Prepare, ProvedDead, Record, Start, fold_record
-from recovery.space.request import CommandRequest, digest_request
+from recovery.space.request import CommandRequest, check_same_request, digest_request
 
 POLL_SECS = 0.05
 _SIGKILL = 9
@@ -215,7 +215,13 @@ class MemorySpace:
 
     def list(self) -> list[Listed]:
         self._world.run()
-        return [_list_one(key, attempt) for key, attempt in self._world.state.attempts.items()]
+        return [self._list_one(key, attempt) for key, attempt in self._world.state.attempts.items()]
+
+    def _list_one(self, key: str, attempt: Attempt) -> Listed:
+        start, exited = attempt.start, attempt.exit
+        return Listed(
+            key, word_of(attempt), attempt.epoch, 0, start.at_ms if start else 0, exited.at_ms if exited else 0, exited.exit if exited else None
+        )
 
     def end(self, epoch: int, key: str) -> Ended:
         self._check(epoch)

@@ -57,3 +57,12 @@ def save_output(path: str, kept: Kept) -> None:
 def output_path(directory: str, leaf: str) -> str:
     """The output file of the attempt with this mark leaf."""
     return os.path.join(directory, "output", leaf)
+
+
+def read_kept(directory: str, leaf: str) -> bytes:
+    """The kept output of an attempt that ended; nothing where there is no file."""
+    try:
+        with open(output_path(directory, leaf), "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return b""
