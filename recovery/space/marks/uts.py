@@ -1,0 +1,167 @@
+"""`uts:NAME`: the shim and its command have a UTS namespace of their own, which every process inherits, whatever it clears and leaves.
+
+Inode numbers of namespaces are used again once nobody is in one, so the number alone could name a stranger: a namespace of ours is known
+by its NIS domain name, a digest of the mark, which nothing reads and a further unshare copies. Death is proved by two empty sweeps of
+/proc in a row. A process with rights over its namespace could give itself another name: not defended, as a move out of a cgroup is not.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from types import TracebackType
+
+from blake3 import blake3
+
+from eventlog.errors import FenceIncompleteError
+from eventlog.ports import Clock, Host
+from eventlog.process_identity import read_stat
+from recovery.space.marks.descendants import describe, kill_descendants, list_living, list_processes
+from recovery.space.marks.process import check_namespace, kill_owner
+from recovery.space.marks.values import DEATH_SECS, NOTHING_TOUCHED, Joined, Target
+from recovery.space.namespaces import CLONE_NEWUTS, name_domain, unshare_private
+
+# Enters the namespaces behind two descriptors (its user namespace first, where that is another) and prints the domain name there.
+_READER = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+libc.setns(int(sys.argv[1]), 0x10000000)
+if libc.setns(int(sys.argv[2]), 0x04000000):
+    sys.exit(1)
+name = ctypes.create_string_buffer(65)
+libc.getdomainname(name, 65)
+sys.stdout.buffer.write(name.value)
+"""
+READER_SECS = 30.0
+
+
+def domain_name(value: str) -> str:
+    """What the namespace of a mark is called."""
+    return "crashworthy." + blake3(value.encode("utf-8", "surrogateescape")).hexdigest(20)
+
+
+class Uts:
+    """Kind `uts`; the value is the bare name of the mark."""
+
+    def join(self, value: str) -> Joined:
+        unshare_private(CLONE_NEWUTS)
+        name_domain(domain_name(value))
+        return Joined()
+
+    def join_command(self, value: str) -> None:
+        """Nothing more: it is inherited."""
+
+    def list_members(self, value: str, joined: Joined) -> list[int]:
+        return list_living(os.getpid())  # the owner lives, as subreaper
+
+    def end_members(self, value: str, joined: Joined, host: Host, clock: Clock) -> None:
+        kill_descendants(os.getpid(), host, clock)
+
+    def keep_members(self, value: str, joined: Joined) -> None:
+        """They are held by their namespace, not by the shim."""
+
+    def kill(self, value: str, target: Target, host: Host, clock: Clock) -> None:
+        if target.owner is not None:
+            check_namespace(target.owner, host)
+            kill_owner(target.owner, host, clock)
+        with _Namespaces(domain_name(value)) as namespaces:
+            _kill_members(namespaces, clock)
+
+    def release(self, value: str) -> None:
+        """The kernel gives the namespace back with its last process."""
+
+
+def _kill_members(namespaces: "_Namespaces", clock: Clock) -> None:
+    deadline = clock.monotonic() + DEATH_SECS
+    empty = 0
+    while empty < 2:
+        members = namespaces.list_members()
+        empty = 0 if members else empty + 1
+        for pid in members:
+            namespaces.kill(pid)
+        if members and clock.monotonic() >= deadline:
+            raise FenceIncompleteError(f"processes {describe(members)} do not die (waited {DEATH_SECS:g} s); {NOTHING_TOUCHED}")
+        if members:
+            clock.pause(0.001)
+
+
+class _Namespaces:
+    """The UTS namespaces seen during one kill, by inode number. They are held open, so that no number is used again meanwhile."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._own = os.stat("/proc/self/ns/uts").st_ino
+        self._known: dict[int, tuple[int, bool]] = {}
+
+    def __enter__(self) -> "_Namespaces":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for descriptor, _ in self._known.values():
+            os.close(descriptor)
+
+    def list_members(self) -> list[int]:
+        """Every living process in a namespace of this name."""
+        return [pid for pid in list_processes() if self._is_member(pid)]
+
+    def kill(self, pid: int) -> None:
+        """SIGKILL a member through its pidfd, once it is held and still a member."""
+        try:
+            descriptor = os.pidfd_open(pid)
+        except OSError:
+            return  # it has ended
+        try:
+            if self._is_member(pid):
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        finally:
+            os.close(descriptor)
+
+    def _is_member(self, pid: int) -> bool:
+        task = _living_task(pid)
+        try:
+            number = os.stat(f"{task}/ns/uts").st_ino if task else self._own
+            return number != self._own and self._is_named(number, task)
+        except OSError:
+            return False  # it has ended, or is nobody that this user could have put there
+
+    def _is_named(self, number: int, task: str) -> bool:
+        if number not in self._known:
+            descriptor = os.open(f"{task}/ns/uts", os.O_RDONLY | os.O_CLOEXEC)
+            number = os.fstat(descriptor).st_ino
+            if number in self._known:
+                os.close(descriptor)
+            else:
+                self._known[number] = (descriptor, _read_name(task, descriptor) == self._name)
+        return self._known[number][1]
+
+
+def _living_task(pid: int) -> str:
+    """The directory in /proc of a thread of this process that has not ended, "" when there is none: a leader may be a zombie."""
+    fields = read_stat(pid)
+    if fields is None:
+        return ""
+    if fields[0] not in ("Z", "X"):
+        return f"/proc/{pid}"
+    try:
+        others = [name for name in os.listdir(f"/proc/{pid}/task") if name != str(pid)]
+    except OSError:
+        return ""
+    return f"/proc/{pid}/task/{others[0]}" if others else ""
+
+
+def _read_name(task: str, descriptor: int) -> str:
+    """The domain name of a UTS namespace, asked by a program of its own that enters it; "" where it may not."""
+    try:
+        user = os.open(f"{task}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _READER, str(user), str(descriptor)],
+            pass_fds=[user, descriptor], capture_output=True, timeout=READER_SECS, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(user)
+    return done.stdout.decode("ascii", "replace") if done.returncode == 0 else ""
