@@ -124,3 +124,16 @@ class NeedsPersonError(CrashworthyError):
 
 class MisuseError(CrashworthyError):
     """The caller asked for what cannot be: bad usage, bad configuration, a missing capability."""
+
+
+class RequestMismatchError(MisuseError):
+    """A key was asked for with another request than it stands for (S4). Nothing was started. `known` and `given` are the two digests."""
+
+    def __init__(self, message: str, known: str, given: str) -> None:
+        super().__init__(message)
+        self.known = known
+        self.given = given
+
+
+class KeySpentError(MisuseError):
+    """A key that never runs (again): collected, void or condemned (S3, S4). Nothing was started."""

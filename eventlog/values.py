@@ -14,7 +14,10 @@ RootHash = NewType("RootHash", bytes)
 JsonBytes = str | dict[str, str]
 """Bytes as JSON has them: text, or `{"b64": ...}` for what is not UTF-8."""
 
-HIGHEST_EPOCH = (1 << 62) - 1  # the log stores signed 64-bit numbers; the next epoch must still fit
+HIGHEST_EPOCH = (1 << 53) - 1  # the largest whole number that every reader of JSON keeps as it is
+HIGHEST_GIVEN_EPOCH = HIGHEST_EPOCH - (1 << 20)
+"""The highest epoch anybody may ask for. What lies above is reached only one by one, by drivers that take the next: so nobody who asks for
+the highest takes it from all who come after."""
 ZERO_HASH = bytes(32)
 FORMAT = 2
 READABLE_FORMATS = (1, 2)

@@ -22,7 +22,8 @@ from recovery.context import Context
 from recovery.files import ready_side
 from recovery.labels import Label
 from recovery.script import BashCall, Call, EditCall, WriteCall, call_from_json, call_to_json
-from recovery.space.ledger import append_fenced
+from recovery.space.keys import announce
+from recovery.space.ledger import append_fenced, compact_if_large
 from recovery.space.output import is_cut
 from recovery.space.protocol import EditFile, WriteFile
 from recovery.space.records import Collect, Exited, Prepare, Void
@@ -109,7 +110,7 @@ def _prepare(context: Context, key: str, kind: Any, call: int, attempt: int, dig
     mark = context.space.mark(f"c{call}-a{attempt}")
     state = context.journal.state
     record = Prepare(key, kind, context.epoch, call, attempt, digest, mark, intent, state.head_seq, state.head_hash)
-    append_fenced(context.ledger, context.epoch, record)
+    announce(context.ledger, record)
 
 
 def finish_attempt(context: Context, label: str) -> None:
@@ -199,6 +200,7 @@ def collect(context: Context, call: int) -> None:
     """The outcome is in the log: the ledger may forget the call (S3)."""
     state = context.journal.state
     append_fenced(context.ledger, context.epoch, Collect(context.epoch, call, state.head_seq, state.head_hash))
+    compact_if_large(context.ledger, context.epoch)
 
 
 def interrupt_call(context: Context, label: Label, reason: str) -> Record:

@@ -5,7 +5,7 @@ hold: the side directory is readied, and the root marked with its identity, by t
 """
 
 from recovery.context import Context
-from recovery.space.ledger import append_fenced
+from recovery.space.keys import announce
 from recovery.space.protocol import EmptyQuarantine, PrepareSide
 from recovery.space.records import Prepare
 from recovery.workspace.side import read_root_identity
@@ -52,5 +52,5 @@ def _prepare(context: Context, digest: str) -> str:
         attempt += 1
     mark = context.space.mark(f"e{context.epoch}-worker")
     prepared = Prepare(key, "work", context.epoch, None, attempt, digest, mark, None, state.head_seq, state.head_hash)
-    append_fenced(context.ledger, context.epoch, prepared)
+    announce(context.ledger, prepared)
     return key

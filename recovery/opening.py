@@ -21,7 +21,8 @@ from eventlog.values import StreamId
 from recovery.capture import list_untracked
 from recovery.journal import Known, only_stream, read_state
 from recovery.script import Session, call_to_json
-from recovery.space.ledger import LEDGER_FORMAT, create_ledger
+from recovery.space.ledger import create_ledger
+from recovery.space.ledger_lines import LEDGER_FORMAT
 from recovery.space.local import SpacePaths
 from recovery.space.records import Header
 from recovery.state import SessionState

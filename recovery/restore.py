@@ -19,7 +19,7 @@ from eventlog.values import ContentId, Seq
 from recovery.capture import look_again
 from recovery.context import Context
 from recovery.labels import Label
-from recovery.space.ledger import append_fenced
+from recovery.space.keys import announce
 from recovery.space.protocol import ApplyPlan
 from recovery.space.records import Prepare
 from recovery.state import Obligation
@@ -87,7 +87,7 @@ def _apply_round(context: Context, obligation: Obligation, plan: RestorePlan, qu
     state = context.journal.state
     mark = context.space.mark(f"e{context.epoch}-worker")
     prepared = Prepare(key, "work", context.epoch, None, attempt, obligation.target_root, mark, None, state.head_seq, state.head_hash)
-    append_fenced(context.ledger, context.epoch, prepared)
+    announce(context.ledger, prepared)
     done = context.space.change_files(ApplyPlan(context.epoch, key, encode_plan(plan), quarantine, pack))
     return int(done.detail.get("restored", 0))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from eventlog.errors import MisuseError
 from eventlog.show import show_text
-from eventlog.values import HIGHEST_EPOCH
+from eventlog.values import HIGHEST_GIVEN_EPOCH
 
 DEFAULT_HEARTBEAT_SECS = 30.0  # a quarter of the default stall of 120 s
 DEFAULT_LOCK_SECS = 5.0  # far above any commit, far below a stall (rule L4)
@@ -60,8 +60,10 @@ def _default_holders(environ: Mapping[str, str]) -> str:
 def _epoch(text: str) -> int | None:
     if not text:
         return None
-    if not text.isascii() or not text.isdigit() or len(text) > 20 or not 0 < int(text) <= HIGHEST_EPOCH:
-        raise MisuseError(f"SESSION_EPOCH={show_text(text)!r} is not a number from 1 to {HIGHEST_EPOCH}; unset it to take the next one")
+    if not text.isascii() or not text.isdigit() or len(text) > 20 or not 0 < int(text) <= HIGHEST_GIVEN_EPOCH:
+        raise MisuseError(
+            f"SESSION_EPOCH={show_text(text)!r} is not a number from 1 to {HIGHEST_GIVEN_EPOCH}; unset it to take the next one"
+        )
     return int(text)
 
 

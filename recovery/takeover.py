@@ -6,9 +6,9 @@ it (clean) or after it (cut).
 """
 
 from eventlog import steps
-from eventlog.errors import EpochTakenError, StaleEpochError
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import is_alive
+from recovery.space.epochs import check_advance
 from recovery.space.ledger import Ledger
 from recovery.space.local import SpacePaths, greet_shim
 from recovery.space.marks import kill_mark, release_mark
@@ -32,19 +32,22 @@ def take_over(
 def _give_fates(ledger: Ledger, state: SessionState, hashes: list[str], log_id: str, epoch: int, host: Host, may_claim: bool) -> None:
     steps.reach("ledger.advance.before")
     with ledger.transaction() as transaction:
-        if epoch < transaction.state.floor:
-            raise StaleEpochError(
-                f"{ledger.name}: epoch {epoch} is below the ledger's floor {transaction.state.floor}; a newer driver has the space"
-            )
-        if epoch == transaction.state.floor:
-            raise EpochTakenError(f"{ledger.name}: epoch {epoch} is held by another driver; start again under epoch {epoch + 1}")
+        check_advance(epoch, transaction.state.floor, ledger.name, log_epoch=epoch)
         # A log that lacks what the ledger has seen stays behind in the ledger's memory: this takeover's own events must not cover it (D2).
         seen = (state.head_seq, state.head_hash) if is_abreast(transaction.state, hashes) else (0, "")
-        fates = choose_fates(
-            transaction.state, state, {key for key, attempt in transaction.state.attempts.items() if may_claim and _lives(attempt, host)}
-        )
+        alive = {key for key, attempt in transaction.state.attempts.items() if attempt.is_open and _lives(attempt, host)}
+        fates = choose_fates(transaction.state, state, alive if may_claim else set())
         helpers = sorted(transaction.state.helpers)
-        transaction.append(Advance(epoch, log_id, *seen, fates, helpers))
+        transaction.append(Advance(epoch, log_id, *seen, fates, helpers, find_lost(transaction.state, alive)))
+
+
+def find_lost(ledger: LedgerState, alive: set[str]) -> list[str]:
+    """Attempts that started, have no exit, and whose shim does not live (`alive`): how they ended nobody can tell any more. Pure."""
+    return sorted(
+        key
+        for key, attempt in ledger.attempts.items()
+        if attempt.is_open and attempt.start is not None and attempt.fate != "condemned" and key not in alive
+    )
 
 
 def is_abreast(ledger: LedgerState, hashes: list[str]) -> bool:

@@ -3,7 +3,7 @@
 The ledger lies at `space/ledger` beside the log, one record a line: 32 hex digits, a blank, a JSON object (recovery/README, Ledger). The
 end of one round of a restore is an `exit` record whose key is `<log id>/<session>/d<decision seq>/<round>` and whose `detail` has
 `displaced`; a worker that was killed left none. It is a second witness beside the log, in which the driver writes what it found when it
-looked into the quarantine.
+looked into the quarantine. A `compacted` record stands for the lines before it and holds their counts in `moved`, by decision.
 """
 
 import json
@@ -28,6 +28,8 @@ def read_moved(path: str) -> Mapping[int, int] | None:
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line.partition(b" ")[2])
+            if record["op"] == "compacted":
+                moved.update({int(decision): count for decision, count in record["moved"].items()})
             if record["op"] == "exit":
                 moved.update(moves_of(record))
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -49,6 +49,7 @@ from recovery.perform import describe_refusal, recover
 from recovery.restore import sync_workspace
 from recovery.script import OnInterrupted, Session, call_from_json, decode_bytes
 from recovery.settings import Settings
+from recovery.space.epochs import check_epoch
 from recovery.space.holders import Holders
 from recovery.space.ledger import Ledger
 from recovery.space.local import LocalSpace
@@ -329,7 +330,7 @@ def _check_ledger(ledger: Ledger | LogMissingError | CorruptError, journal: Jour
 def _next_epoch(state: str, session: SessionState, ledger: Ledger | LogMissingError | CorruptError) -> int:
     """L1: one above everything that was ever used or intended."""
     ledger_floor = ledger.state.floor if isinstance(ledger, Ledger) else 0
-    return max(session.floor, ledger_floor, highest_intended(state)) + 1
+    return check_epoch(max(session.floor, ledger_floor, highest_intended(state)) + 1)
 
 
 def _progress(journal: Journal) -> Callable[[], int]:

@@ -1,99 +1,115 @@
 """The ledger: the space's record of commands by key. One append-only file, one lock.
 
-Format. One record per line: 32 hex digits, a blank, a JSON object, a newline. The digits are the first 16 bytes of BLAKE3 over the
-digits of the line before (nothing for the first line) followed by the JSON bytes, so that a line changed, lost or moved breaks
-every line after it.
+Format. One record a line, chained by check digits (ledger_lines.py), so that a line changed, lost or moved breaks every line after it.
+The first is the header. Compaction writes the file anew: header, one `compacted` record that holds what all lines so far come to, and
+from there on lines as before.
 
-Validity. Every complete line must verify, else the ledger is damaged and nothing is read past it. Bytes after the last newline are a torn
-end: never read, closed by the next writer with a `sealed` record written over them (case 22).
+Validity. Every complete line must verify, else the ledger is damaged and nothing is read past it. A file without one whole line is
+damaged: a ledger is made all or nothing. Bytes after the last newline are a torn end: never read, closed by the next writer with a
+`sealed` record written over them (case 22).
 
-Beside it, `<ledger>.end` holds the number of lines appended so far, written after each append: a ledger with fewer lines was cut,
-and is damaged.
+Beside it, `<ledger>.end` holds the number of lines ever appended, written after each append: a ledger with fewer was cut, and
+is damaged. Lines that a compaction folded away go on to count, so the note is true of either file while one takes the other's place.
 
 Sync points. Every append is one write and one fdatasync before the function returns, under the lock: a record that was told to
 anybody is on disk. Every record of a driver (prepare, advance, collect, void ...) and every starting mark is refused below the
-floor; exit records never are.
+floor and above it; exit records never are.
+
+Replaced files (rule L5). The path is compared with the held file before every look, for a writer with the lock in hand: a compaction holds
+that lock from its last read until the new file has its name and the directory is synced. A newer form of the same ledger is opened and
+read whole; anything else under the path is an error.
 """
 
 import contextlib
+import errno
 import os
-import stat
 from collections.abc import Callable, Iterator
 
-import msgspec
-from blake3 import blake3
-
 from eventlog import durable, steps
-from eventlog.errors import BusyError, CorruptError, LogMissingError, StaleEpochError
+from eventlog.errors import BusyError, CorruptError, InternalError, LogMissingError, ReplacedError
 from eventlog.holder import Holder
 from eventlog.ports import Clock
 from eventlog.show import show_text
+from recovery.space.epochs import check_at_floor
+from recovery.space.ledger_lines import Reading, encode_line
 from recovery.space.lock import FileLock
-from recovery.space.records import Header, LedgerState, Record, Sealed, fold_record
+from recovery.space.private import open_private
+from recovery.space.records import Header, LedgerState, Record, Sealed, compact_state
 
-LEDGER_FORMAT = 1
 END_SUFFIX = ".end"
-_encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Record)
-
-
-def _check(previous: bytes, body: bytes) -> bytes:
-    return blake3(previous + body).hexdigest(16).encode()
+COMPACT_BYTES = 1 << 20
+"""A ledger below this is left as it is: some 2,000 records, read in 20 ms."""
+COMPACT_FACTOR = 2  # of what the last compaction left: so that all compactions together cost no more than the appends did
+WHAT = "the ledger"
 
 
 def create_ledger(path: str, header: Header) -> None:
     """Make the ledger file, all or nothing; FileExistsError when there is one."""
-    body = _encoder.encode(header)
-    durable.publish(path, _check(b"", body) + b" " + body + b"\n", "ledger.create", replace=False)
+    # Its note of the end comes first: the directory's sync that makes the ledger's name durable makes the note's durable too.
+    os.close(open_private(path + END_SUFFIX, os.O_RDWR | os.O_CREAT, "its note of the end"))
+    durable.publish(path, encode_line(b"", header), "ledger.create", replace=False)
 
 
-def read_end(path: str) -> int:
-    """How many lines the ledger at `path` is known to have had; 0 when nobody noted it."""
+def read_end(path: str) -> int | None:
+    """How many lines the ledger at `path` is known to have had: 0 when the note is unreadable, None when there is no note."""
     try:
-        with open(path + END_SUFFIX, "rb") as file:
-            text = file.read(32).split(b"\n")[0]
-    except FileNotFoundError:
-        return 0
+        descriptor = open_private(path + END_SUFFIX, os.O_RDONLY, "its note of the end")
+    except LogMissingError:
+        return None
+    try:
+        text = os.read(descriptor, 32).split(b"\n")[0]
+    finally:
+        os.close(descriptor)
     return int(text) if text.isdigit() else 0  # a machine that lost power may have left nothing readable
 
 
 class LedgerView:
-    """A ledger as it can be read without its lock. Opening is fail-closed: damage and absence raise."""
+    """A ledger as it can be read without its lock. Opening is fail-closed: damage, emptiness and absence raise.
+
+    Raises LogMissingError, CorruptError, MisuseError (permissions), ReplacedError (another ledger came to stand at the path).
+    """
 
     _FLAGS = os.O_RDONLY
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.name = show_text(path)
-        self.state = LedgerState()
-        self._offset = 0
-        self._line = 0
-        self._last = b""
+        self._descriptor, self._reading, self._offset = self._open()
+        self._base = self._size_at_opening()
+
+    @property
+    def state(self) -> LedgerState:
+        """What the records read so far come to. A new object after a compaction: ask again after each look."""
+        return self._reading.state
+
+    def _open(self) -> tuple[int, Reading, int]:
+        noted = read_end(self.path)  # before the records: other processes append meanwhile
+        descriptor = open_private(self.path, self._FLAGS, WHAT)
         try:
-            self._descriptor = os.open(path, self._FLAGS | os.O_CLOEXEC | os.O_NONBLOCK)
-        except FileNotFoundError as error:
-            raise LogMissingError(
-                f"{self.name}: the ledger is missing; put it back from where it went: a missing ledger is never made anew"
-            ) from error
-        try:
-            self._check_kind()
-            noted = read_end(path)  # before the records: other processes append meanwhile
-            self.refresh()
-            self.check_end(noted)
-        except CorruptError:
-            os.close(self._descriptor)
+            reading = Reading(self.name)
+            offset = _take_new(descriptor, reading, 0)
+            if not reading.lines:
+                raise CorruptError(f"{self.name}: holds no whole line, and a ledger is made with one; put the session's own file back")
+            self._check_end(reading, noted)
+        except BaseException:
+            os.close(descriptor)
             raise
+        return descriptor, reading, offset
 
-    def _check_kind(self) -> None:
-        if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
-            raise CorruptError(f"{self.name}: not a regular file; put the session's own ledger back")
-
-    def check_end(self, noted: int) -> None:
-        """Raise CorruptError when fewer lines stand here than were appended: a cut tail would pass for "never started"."""
-        if noted > self._line:
+    def _check_end(self, reading: Reading, noted: int | None) -> None:
+        """A cut tail would pass for "never started"."""
+        if noted is None and reading.written > 1:
             raise CorruptError(
-                f"{self.name}: {noted} lines were written and only {self._line} stand here: its end was cut off; put the whole file back"
+                f"{self.name}{END_SUFFIX}: missing, so it cannot be told whether the ledger's end was cut off; put it back with the ledger"
             )
+        if noted is not None and noted > reading.written:
+            raise CorruptError(
+                f"{self.name}: {noted} lines were written and only {reading.written} stand here: its end was cut off; "
+                "put the whole file back"
+            )
+
+    def _size_at_opening(self) -> int:
+        return self._offset if self.state.compactions else 0
 
     def close(self) -> None:
         """Give the file back."""
@@ -101,35 +117,56 @@ class LedgerView:
 
     def refresh(self) -> None:
         """Read the records appended since the last look."""
+        if self._is_replaced():
+            self._follow()
         end = os.fstat(self._descriptor).st_size
         if end < self._offset:
-            raise CorruptError(f"{self.name}: shorter than it was (line {self._line} was its last good one); put the whole file back")
-        data = os.pread(self._descriptor, end - self._offset, self._offset)
-        lines = data.split(b"\n")
-        for line in lines[:-1]:  # what follows the last newline is no line yet
-            self._read_line(line)
-            self._offset += len(line) + 1
+            raise CorruptError(
+                f"{self.name}: shorter than it was (line {self._reading.lines} was its last good one); put the whole file back"
+            )
+        self._offset = _take_new(self._descriptor, self._reading, self._offset)
+
+    def _is_replaced(self) -> bool:
+        held = os.fstat(self._descriptor)
+        try:
+            found = os.stat(self.path, follow_symlinks=False)
+        except FileNotFoundError as error:
+            raise ReplacedError(f"{self.name}: the ledger was taken away while it was open; put it back and drive again") from error
+        return (held.st_dev, held.st_ino) != (found.st_dev, found.st_ino)
+
+    def _follow(self) -> None:
+        """Go over to the file that took the held one's place, when it is this ledger, compacted (rule L5)."""
+        descriptor, reading, offset = self._open()
+        known, found = self._reading, reading.state
+        if (
+            found.header != known.state.header
+            or found.compactions <= known.state.compactions
+            or reading.written < known.written
+            or found.floor < known.state.floor
+        ):
+            os.close(descriptor)
+            raise ReplacedError(
+                f"{self.name}: another file was put in the ledger's place while it was open; put the ledger's own file back"
+            )
+        os.close(self._descriptor)
+        self._descriptor, self._reading, self._offset = descriptor, reading, offset
+        self._base = self._size_at_opening()
 
     @property
     def has_torn_end(self) -> bool:
         """True when bytes of a record that was cut off follow the last whole one: the next writer will seal them."""
         return os.fstat(self._descriptor).st_size > self._offset
 
-    def _read_line(self, line: bytes) -> None:
-        digits, _, body = line.partition(b" ")
-        where = f"{self.name}: line {self._line + 1}"
-        if len(digits) != 32 or digits != _check(self._last, body):
-            raise CorruptError(
-                f"{where}: damaged; line {self._line} is the last good one; the ledger is not read past it, put a whole copy back"
-            )
-        try:
-            record = _decoder.decode(body)
-        except msgspec.MsgspecError as error:
-            raise CorruptError(f"{where}: not a record this version knows ({error}); use the version that wrote it") from error
-        if isinstance(record, Header) and record.format != LEDGER_FORMAT:
-            raise CorruptError(f"{where}: ledger format {record.format} is not known here; use the version that wrote it")
-        fold_record(self.state, record, where)
-        self._last, self._line = digits, self._line + 1
+
+def _take_new(descriptor: int, reading: Reading, offset: int) -> int:
+    """Read the whole lines from `offset` on; where they end."""
+    size = os.fstat(descriptor).st_size - offset
+    data = os.pread(descriptor, size, offset) if size else b""
+    lines = data.split(b"\n")
+    for line in lines[:-1]:  # what follows the last newline is no line yet
+        reading.take(line)
+        offset += len(line) + 1
+    return offset
 
 
 class Ledger(LedgerView):
@@ -138,9 +175,9 @@ class Ledger(LedgerView):
     _FLAGS = os.O_RDWR
 
     def __init__(self, path: str, clock: Clock) -> None:
-        self._lock = FileLock(path + ".lock", clock)
         super().__init__(path)
-        self._end = os.open(path + END_SUFFIX, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lock = FileLock(path + ".lock", clock)
+        self._end = open_private(path + END_SUFFIX, os.O_RDWR | os.O_CREAT, "its note of the end")
 
     def close(self) -> None:
         """Give the file, its end note and its lock file back."""
@@ -169,18 +206,14 @@ class Ledger(LedgerView):
         if end == self._offset:
             return
         torn = os.pread(self._descriptor, end - self._offset, self._offset)
-        line = self._encode(Sealed(len(torn), torn[:64].hex()))
+        line = encode_line(self._reading.last, Sealed(len(torn), torn[:64].hex()))
         durable.overwrite_tail(self._descriptor, self._offset, line, "ledger.seal")
         self.refresh()
         self._note_end()
 
-    def _encode(self, record: Record) -> bytes:
-        body = _encoder.encode(record)
-        return _check(self._last, body) + b" " + body + b"\n"
-
     def append_locked(self, record: Record, name: str) -> None:
         """Append under the lock; called by LedgerTransaction only."""
-        line = self._encode(record)
+        line = encode_line(self._reading.last, record)
         os.lseek(self._descriptor, 0, os.SEEK_END)
         durable.append_record(self._descriptor, line, f"ledger.{name}")
         self.refresh()
@@ -188,7 +221,44 @@ class Ledger(LedgerView):
 
     def _note_end(self) -> None:
         # Not synced, and written after the record was: it may tell of fewer lines than stand, never of more.
-        os.pwrite(self._end, b"%d\n" % self._line, 0)
+        os.pwrite(self._end, b"%d\n" % self._reading.written, 0)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a compaction pays: larger than COMPACT_BYTES, and than COMPACT_FACTOR times what the last one left."""
+        return self._offset > max(COMPACT_BYTES, COMPACT_FACTOR * self._base)
+
+    def compact_locked(self) -> None:
+        """Write the ledger anew as header and state, under the lock; called by LedgerTransaction only.
+
+        Whoever dies in between leaves the old file or the new one at the path, and each says the same.
+        """
+        state = self.state
+        if state.header is None:
+            raise InternalError("a ledger without a header was opened")
+        first = encode_line(b"", state.header)
+        second = encode_line(first[:32], compact_state(state, self._reading.written))
+        again = Reading(self.name)
+        for line in (first, second):
+            again.take(line[:-1])
+        again.state.compactions = state.compactions
+        if again.state != state:
+            raise InternalError("the compacted ledger does not say what the ledger says; nothing was changed")
+        self._remove_leftovers()
+        durable.publish(self.path, first + second, "ledger.compact")
+        self.refresh()
+        self._note_end()
+
+    def put_off_compaction(self) -> None:
+        """There was no room for it: from here on the ledger is large again when it has grown by COMPACT_FACTOR."""
+        self._base = self._offset
+
+    def _remove_leftovers(self) -> None:
+        """Half-written new forms of compactions that were killed: nobody else can be writing one, the lock is ours."""
+        directory, name = os.path.split(self.path)
+        for found in os.listdir(directory or "."):
+            if found.startswith(f"{name}.new-"):
+                durable.unlink(os.path.join(directory, found), "ledger.leftover")
 
 
 class LedgerTransaction:
@@ -196,19 +266,24 @@ class LedgerTransaction:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self.state = ledger.state
+
+    @property
+    def state(self) -> LedgerState:
+        """What every record comes to."""
+        return self._ledger.state
 
     def check_floor(self, epoch: int) -> None:
-        """Raise StaleEpochError when `epoch` is below the floor (rules S4, S6)."""
-        if epoch < self.state.floor:
-            raise StaleEpochError(
-                f"{self._ledger.name}: epoch {epoch} is below the ledger's floor {self.state.floor}; a newer driver has the space"
-            )
+        """Raise StaleEpochError when `epoch` is below the floor (rules S4, S6), MisuseError when it is above: only a takeover raises it."""
+        check_at_floor(epoch, self.state.floor, self._ledger.name)
 
     def append(self, record: Record) -> None:
         """Append one record and sync it."""
         tag = record.__struct_config__.tag
         self._ledger.append_locked(record, str(tag))
+
+    def compact(self) -> None:
+        """Write the file anew as the state it stands for."""
+        self._ledger.compact_locked()
 
 
 def append_fenced(ledger: Ledger, epoch: int, record: Record) -> None:
@@ -217,3 +292,22 @@ def append_fenced(ledger: Ledger, epoch: int, record: Record) -> None:
     with ledger.transaction() as transaction:
         transaction.check_floor(epoch)
         transaction.append(record)
+
+
+def compact_if_large(ledger: Ledger, epoch: int) -> bool:
+    """Compact a ledger that has grown; whether it was done. For a driver between two calls, when nothing waits for the lock."""
+    if not ledger.is_large:
+        return False
+    steps.reach("ledger.compact.before")
+    with ledger.transaction() as transaction:
+        transaction.check_floor(epoch)
+        try:
+            transaction.compact()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            # Tidying that finds no room must not end a session whose own appends still find theirs. Tried again when it has doubled.
+            ledger.put_off_compaction()
+            return False
+    return True
+

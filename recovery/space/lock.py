@@ -15,6 +15,7 @@ from eventlog.errors import BusyError
 from eventlog.holder import Holder, describe, look_up_holder
 from eventlog.ports import Clock
 from eventlog.show import show_text
+from recovery.space.private import open_private
 
 FIRST_PAUSE_SECS = 0.0005
 LONGEST_PAUSE_SECS = 0.02
@@ -31,7 +32,7 @@ class FileLock:
         self._clock = clock
         self._seconds = seconds
         self._unlock: Callable[[BusyError], bool] | None = None
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._descriptor = open_private(path, os.O_RDWR | os.O_CREAT, f"the lock of the {what}")
 
     def judge_holders(self, seconds: float, unlock: Callable[[BusyError], bool]) -> None:
         """From now on wait `seconds` and then ask `unlock`: True when the holder is gone and the lock is to be tried for again."""

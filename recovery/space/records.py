@@ -3,8 +3,13 @@
 States of an attempt: prepared (the driver announced it), started (the starting mark is synced; the command may have run), exited,
 void. Fates are given by a takeover to attempts without an exit record: condemned is final, and an exit recorded after it is cut for
 ever (rule T2).
+
+What is dropped (rule S3): attempts of calls up to the high-water mark, and work outside any call, once they are resolved. The marks
+stay, so that a key that is not there any more is known as collected and is never taken for new. A command started by hand has no call,
+and is never dropped.
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,6 +21,7 @@ from eventlog.process_identity import ProcessIdentity
 
 Kind = Literal["command", "file", "work"]
 Fate = Literal["claimed", "condemned"]
+_WORK_KEY = re.compile(r"/d([0-9]{1,18})/[0-9]+\Z")
 
 
 class Header(msgspec.Struct, frozen=True, tag_field="op", tag="ledger"):
@@ -27,7 +33,10 @@ class Header(msgspec.Struct, frozen=True, tag_field="op", tag="ledger"):
 
 
 class Advance(msgspec.Struct, frozen=True, tag_field="op", tag="advance"):
-    """A takeover: the floor rises and every attempt and helper process without an exit gets its fate, in one record (rule T2)."""
+    """A takeover: the floor rises and every attempt and helper process without an exit gets its fate, in one record (rule T2).
+
+    `lost` are those of the attempts that had started and whose shim was dead already: nobody can tell any more how they ended.
+    """
 
     epoch: int
     log_id: str
@@ -35,6 +44,7 @@ class Advance(msgspec.Struct, frozen=True, tag_field="op", tag="advance"):
     log_hash: str
     fates: dict[str, Fate]
     condemned_helpers: list[str]
+    lost: list[str] = []
 
 
 class Condemn(msgspec.Struct, frozen=True, tag_field="op", tag="condemn"):
@@ -147,12 +157,9 @@ class Sealed(msgspec.Struct, frozen=True, tag_field="op", tag="sealed"):
     torn_begin: str
 
 
-Record = Header | Advance | Condemn | ProvedDead | Prepare | Register | Start | Exited | Void | Collect | ScanFailed | Sealed
-
-
 @dataclass(slots=True)
 class Attempt:
-    """One key of the ledger."""
+    """One key of the ledger. `condemned_by` is the epoch that condemned it (0: none did); `is_lost`: its shim was found dead then."""
 
     prepared: Prepare
     epoch: int
@@ -163,6 +170,8 @@ class Attempt:
     void: bool = False
     torn: bool = False
     is_proved_dead: bool = False
+    condemned_by: int = 0
+    is_lost: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -178,9 +187,48 @@ class Helper:
     condemned: bool = False
 
 
+class Compacted(msgspec.Struct, frozen=True, tag_field="op", tag="compacted"):
+    """Second record of a ledger that was written anew: what the `lines` lines before it come to (fields: as in LedgerState)."""
+
+    lines: int
+    floor: int
+    log_seq: int
+    log_hash: str
+    highest_call: int
+    collected: int
+    collected_work: int
+    scan_failures: dict[int, int]
+    moved: dict[int, int]
+    compactions: int
+    attempts: list[Attempt]
+    helpers: list[Helper]
+
+
+Record = (
+    Header
+    | Advance
+    | Condemn
+    | ProvedDead
+    | Prepare
+    | Register
+    | Start
+    | Exited
+    | Void
+    | Collect
+    | ScanFailed
+    | Sealed
+    | Compacted
+)
+
+
 @dataclass(slots=True)
 class LedgerState:
-    """The fold of a ledger's records."""
+    """The fold of a ledger's records.
+
+    `highest_call` is the highest call ever prepared; `collected` and `collected_work` are the high-water marks: everything resolved of
+    calls up to the one, and of work for decisions up to the seq of the other, was dropped. `moved` counts, by seq of its decision, the
+    paths that the file worker displaced for each restore. `compactions` tells how often the file was written anew.
+    """
 
     header: Header | None = None
     floor: int = 0
@@ -190,7 +238,13 @@ class LedgerState:
     log_hash: str = ""
     highest_call: int = 0
     collected: int = 0
+    collected_work: int = 0
     scan_failures: dict[int, int] = field(default_factory=dict)
+    moved: dict[int, int] = field(default_factory=dict)
+    compactions: int = 0
+    # What may be dropped one day, so that a collection looks at these and not at every key.
+    keys_by_call: dict[int, list[str]] = field(default_factory=dict, compare=False, repr=False)
+    work_keys: list[str] = field(default_factory=list, compare=False, repr=False)
 
 
 def fold_record(state: LedgerState, record: Record, where: str) -> None:
@@ -204,7 +258,7 @@ def fold_record(state: LedgerState, record: Record, where: str) -> None:
             _fold_advance(state, record, where)
         case Condemn():
             for key in record.keys:
-                _condemn(_attempt(state, key, where))
+                _condemn(_attempt(state, key, where), record.epoch)
         case ProvedDead():
             _fold_proved(state, record, where)
         case Prepare():
@@ -215,6 +269,7 @@ def fold_record(state: LedgerState, record: Record, where: str) -> None:
             _fold_start(_attempt(state, record.key, where), record, where)
         case Exited():
             _fold_exit(_attempt(state, record.key, where), record, where)
+            _count_moves(state, record)
         case Void():
             _fold_void(state, record, where)
         case Collect():
@@ -225,6 +280,8 @@ def fold_record(state: LedgerState, record: Record, where: str) -> None:
             # What was torn may have been a starting mark: for what was prepared then, "never started" is no longer provable.
             for attempt in state.attempts.values():
                 attempt.torn = attempt.torn or (attempt.start is None and not attempt.void)
+        case Compacted():
+            _fold_compacted(state, record, where)
 
 
 def _attempt(state: LedgerState, key: str, where: str) -> Attempt:
@@ -247,16 +304,19 @@ def _fold_advance(state: LedgerState, record: Advance, where: str) -> None:
     for key, fate in record.fates.items():
         attempt = _attempt(state, key, where)
         if fate == "condemned":
-            _condemn(attempt)
+            _condemn(attempt, record.epoch)
         elif attempt.fate != "condemned":
             attempt.fate, attempt.epoch = "claimed", record.epoch
+    for key in record.lost:
+        _attempt(state, key, where).is_lost = True
     for mark in record.condemned_helpers:
         if mark in state.helpers:
             state.helpers[mark].condemned = True
 
 
-def _condemn(attempt: Attempt) -> None:
+def _condemn(attempt: Attempt, epoch: int) -> None:
     attempt.fate = "condemned"
+    attempt.condemned_by = attempt.condemned_by or epoch
 
 
 def _fold_proved(state: LedgerState, record: ProvedDead, where: str) -> None:
@@ -269,10 +329,19 @@ def _fold_proved(state: LedgerState, record: ProvedDead, where: str) -> None:
 def _fold_prepare(state: LedgerState, record: Prepare, where: str) -> None:
     if record.key in state.attempts:
         raise CorruptError(f"{where}: key {record.key} is prepared twice")
-    state.attempts[record.key] = Attempt(record, record.epoch)
+    _keep(state, Attempt(record, record.epoch))
     _see_log(state, record.log_seq, record.log_hash)
     if record.call is not None:
         state.highest_call = max(state.highest_call, record.call)
+
+
+def _keep(state: LedgerState, attempt: Attempt) -> None:
+    prepared = attempt.prepared
+    state.attempts[prepared.key] = attempt
+    if prepared.call is not None:
+        state.keys_by_call.setdefault(prepared.call, []).append(prepared.key)
+    elif prepared.kind != "command":
+        state.work_keys.append(prepared.key)
 
 
 def _fold_start(attempt: Attempt, record: Start, where: str) -> None:
@@ -298,10 +367,59 @@ def _fold_void(state: LedgerState, record: Void, where: str) -> None:
 def _fold_collect(state: LedgerState, record: Collect) -> None:
     state.collected = max(state.collected, record.call)
     _see_log(state, record.log_seq, record.log_hash)
-    for key in [key for key, attempt in state.attempts.items() if _is_collectable(attempt, record.call)]:
-        del state.attempts[key]
+    for call in [call for call in state.keys_by_call if call <= record.call]:
+        left = _drop_resolved(state, state.keys_by_call[call])
+        if left:
+            state.keys_by_call[call] = left
+        else:
+            del state.keys_by_call[call]
+        state.scan_failures.pop(call, None)
+    left = _drop_resolved(state, state.work_keys)
+    if len(left) < len(state.work_keys):
+        dropped = set(state.work_keys) - set(left)
+        state.collected_work = max(state.collected_work, *(decision_of(key) or 0 for key in dropped))
+        state.work_keys = left
 
 
-def _is_collectable(attempt: Attempt, call: int) -> bool:
-    """Settled in the log and resolved here: what is unresolved is never dropped (S3)."""
-    return (attempt.prepared.call or 0) <= call and (not attempt.is_open or attempt.is_proved_dead)
+def _drop_resolved(state: LedgerState, keys: list[str]) -> list[str]:
+    """Drop what is resolved, settled in the log as it is; the keys that stay: what is unresolved is never dropped (S3)."""
+    left = []
+    for key in keys:
+        attempt = state.attempts[key]
+        if attempt.is_open and not attempt.is_proved_dead:
+            left.append(key)
+        else:
+            del state.attempts[key]
+    return left
+
+
+def decision_of(key: str) -> int | None:
+    """The seq of the decision in the key of work outside any call (`log id/session/d<seq>/attempt`); None for any other key."""
+    found = _WORK_KEY.search(key)
+    return int(found[1]) if found else None
+
+
+def _count_moves(state: LedgerState, record: Exited) -> None:
+    decision, moves = decision_of(record.key), (record.detail or {}).get("displaced")
+    if decision is not None and isinstance(moves, int):
+        state.moved[decision] = state.moved.get(decision, 0) + moves
+
+
+def _fold_compacted(state: LedgerState, record: Compacted, where: str) -> None:
+    if state != LedgerState(state.header):
+        raise CorruptError(f"{where}: a compacted state stands behind the header and nowhere else")
+    state.floor, state.log_seq, state.log_hash = record.floor, record.log_seq, record.log_hash
+    state.highest_call, state.collected, state.collected_work = record.highest_call, record.collected, record.collected_work
+    state.scan_failures, state.moved, state.compactions = dict(record.scan_failures), dict(record.moved), record.compactions
+    for attempt in record.attempts:
+        _keep(state, attempt)
+    for helper in record.helpers:
+        state.helpers[helper.registered.mark] = helper
+
+
+def compact_state(state: LedgerState, lines: int) -> Compacted:
+    """The record that stands for a state to which `lines` lines have led."""
+    return Compacted(
+        lines, state.floor, state.log_seq, state.log_hash, state.highest_call, state.collected, state.collected_work,
+        dict(state.scan_failures), dict(state.moved), state.compactions + 1, list(state.attempts.values()), list(state.helpers.values()),
+    )  # fmt: skip

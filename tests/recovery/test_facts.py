@@ -182,7 +182,8 @@ def test_the_ledger_is_sound_only_with_the_id_and_generation_of_the_session(tmp_
         create_ledger(str(tmp_path / str(number)), header)
         assert open_ledger_fact(view(tmp_path / str(number)), state) is expected
     (tmp_path / "empty").touch()
-    assert open_ledger_fact(view(tmp_path / "empty"), state) is LedgerFact.DAMAGED
+    with pytest.raises(CorruptError, match="holds no whole line"):
+        view(tmp_path / "empty")
     assert open_ledger_fact(LogMissingError(""), state) is LedgerFact.MISSING
     assert open_ledger_fact(CorruptError(""), state) is LedgerFact.DAMAGED
 

@@ -3,7 +3,7 @@
 import os
 import select
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,6 @@ from eventlog import steps
 from eventlog.errors import BusyError, CorruptError, LogMissingError, StaleEpochError
 from eventlog.events import Exit
 from eventlog.ports import FakeClock, SystemClock
-from eventlog.process_identity import ProcessIdentity
 from recovery.space.ledger import Ledger, LedgerView, append_fenced, create_ledger
 from recovery.space.lock import FileLock
 from recovery.space.records import (
@@ -22,59 +21,14 @@ from recovery.space.records import (
     Condemn,
     Exited,
     Header,
-    LedgerState,
-    Prepare,
     ProvedDead,
     Record,
     Register,
     ScanFailed,
-    Start,
     Void,
 )
+from tests.recovery.space.ledgers import EXITED, ME, OPENED, PREPARED, STARTED, KillAt, lay, make_ledger, open_ledger, view
 from tests.recovery.workspace.support import run_in_child
-
-ME = ProcessIdentity(1, 1, "boot", 1)
-PREPARED = Prepare("k", "command", 1, 1, 1, "digest", "mark", None, 1, "hash")
-STARTED = Start("k", ME, "")
-EXITED = Exited("k", Exit("exited", code=0), "boot")
-OPENED: list[Ledger] = []
-
-
-@pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    """No ledger that a test opened stays open."""
-    yield
-    while OPENED:
-        OPENED.pop().close()
-
-
-def open_ledger(path: str | Path) -> Ledger:
-    """A ledger of this process, closed after the test."""
-    OPENED.append(Ledger(str(path), SystemClock()))
-    return OPENED[-1]
-
-
-def make_ledger(directory: Path, *records: Record) -> Ledger:
-    path = str(directory / "ledger")
-    create_ledger(path, Header(1, "id", 1))
-    made = open_ledger(path)
-    for record in (Advance(1, "log", 1, "hash", {}, []), *records):
-        with made.transaction() as transaction:
-            transaction.append(record)
-    return made
-
-
-def view(path: str | Path) -> LedgerState:
-    """The state of a ledger, read whole."""
-    found = LedgerView(str(path))
-    found.close()
-    return found.state
-
-
-def copy_of(made: Ledger, directory: Path, data: bytes) -> Ledger:
-    path = directory / "copy"
-    path.write_bytes(data)
-    return open_ledger(path)
 
 
 @pytest.mark.parametrize("last", [PREPARED, STARTED, EXITED, Collect(1, 1, 2, "hash")], ids=lambda record: type(record).__name__)
@@ -87,7 +41,7 @@ def test_case_22_a_ledger_cut_at_every_byte_of_its_last_record_is_sealed_and_rea
         transaction.append(last)
     data = Path(made.path).read_bytes()
     for length in range(whole, len(data)):
-        cut = copy_of(made, tmp_path, data[:length])
+        cut = open_ledger(lay(tmp_path / "copy", data[:length]))
         append_fenced(cut, 1, ScanFailed(1, 7, "after"))
         found = view(cut.path)
         assert found.scan_failures == {7: 1} and found.floor == 1
@@ -97,8 +51,6 @@ def test_case_22_a_ledger_cut_at_every_byte_of_its_last_record_is_sealed_and_rea
             assert (attempt.start is not None, attempt.exit) == (STARTED in before, None)
             assert attempt.torn == (length > whole and last == STARTED), "a torn record is unknown, never: not started"
         OPENED.pop().close()
-        os.unlink(cut.path)
-        os.unlink(cut.path + ".end")
 
 
 @pytest.mark.parametrize("bytes_off", [1, 40, 400])
@@ -160,7 +112,7 @@ def test_case_22_zero_bytes_in_the_middle_are_damage(tmp_path: Path) -> None:
     lines = data.split(b"\n")
     at = len(lines[0]) + len(lines[1]) + 10
     for spoiled in (data[:at] + bytes(512) + data[at:], data[:at] + bytes(512) + data[at + 512 :]):
-        (tmp_path / "copy").write_bytes(spoiled)
+        lay(tmp_path / "copy", spoiled)
         with pytest.raises(CorruptError, match=r"copy: line 3: damaged; line 2 is the last good one; the ledger is not read past it"):
             view(tmp_path / "copy")
 
@@ -171,7 +123,7 @@ def test_any_flipped_bit_is_damage(tmp_path: Path) -> None:
     for index in range(len(data)):
         spoiled = bytearray(data)
         spoiled[index] ^= 1
-        (tmp_path / "copy").write_bytes(spoiled)
+        lay(tmp_path / "copy", spoiled)
         if index == len(data) - 1:
             assert not view(tmp_path / "copy").attempts
         else:
@@ -182,7 +134,7 @@ def test_any_flipped_bit_is_damage(tmp_path: Path) -> None:
 def test_a_line_lost_or_moved_is_damage(tmp_path: Path) -> None:
     lines = Path(make_ledger(tmp_path, PREPARED, STARTED, EXITED).path).read_bytes().splitlines(keepends=True)
     for spoiled in (lines[:2] + lines[3:], [*lines[:2], lines[3], lines[2], lines[4]], lines[1:], [*lines, lines[-1]]):
-        (tmp_path / "copy").write_bytes(b"".join(spoiled))
+        lay(tmp_path / "copy", b"".join(spoiled))
         with pytest.raises(CorruptError):
             view(tmp_path / "copy")
 
@@ -299,17 +251,6 @@ def test_rule_L4_the_holder_of_the_lock_is_named(tmp_path: Path) -> None:
     with lock.held():
         pass
     lock.close()
-
-
-class KillAt:
-    """A hook that kills its process with SIGKILL at one step."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def pass_step(self, step: str) -> None:
-        if step.split(":")[1] == self._name:
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(

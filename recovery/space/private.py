@@ -1,0 +1,63 @@
+"""Opening the ledger's own files: regular files of this user, 0600, never through a link at their last name, refused by a typed error.
+
+A file with wider permissions is tightened by whoever may write it, not refused: what others could read they have read, and a session
+that stops over it protects nothing. One that cannot be tightened is refused. Readers change nothing.
+"""
+
+import errno
+import os
+import stat
+
+from eventlog.errors import CorruptError, LogMissingError, MisuseError
+from eventlog.show import show_text
+
+MODE = 0o600
+_NOT_A_FILE = (errno.EISDIR, errno.ELOOP, errno.ENXIO)
+
+
+def open_private(path: str, flags: int, what: str) -> int:
+    """A descriptor of the regular file at `path`; with O_CREAT it is made, 0600 whatever the umask gives.
+
+    `what` names it in a message ("the ledger"). Raises LogMissingError, CorruptError (not a regular file), MisuseError (permissions).
+    """
+    name = show_text(path)
+    try:
+        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW, MODE)
+    except FileNotFoundError as error:
+        if flags & os.O_CREAT:
+            raise  # its directory is not there
+        raise LogMissingError(
+            f"{name}: {what} is missing; put it back from where it went: a missing ledger is never made anew"
+        ) from error
+    except PermissionError as error:
+        raise MisuseError(
+            f"{name}: {what} cannot be opened: {error.strerror}; make it a file of this user with `chmod 600`, or drive as its owner"
+        ) from error
+    except OSError as error:
+        if error.errno in _NOT_A_FILE:
+            raise not_a_file(path) from error
+        raise
+    try:
+        _check(descriptor, path, what, may_change=flags & os.O_ACCMODE != os.O_RDONLY)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def not_a_file(path: str) -> CorruptError:
+    """The error for what is no regular file."""
+    return CorruptError(f"{show_text(path)}: not a regular file; put the session's own file back")
+
+
+def _check(descriptor: int, path: str, what: str, *, may_change: bool) -> None:
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        raise not_a_file(path)
+    if may_change and stat.S_IMODE(mode) != MODE:
+        try:
+            os.fchmod(descriptor, MODE)
+        except PermissionError as error:
+            raise MisuseError(
+                f"{show_text(path)}: {what} has mode {stat.S_IMODE(mode):04o} and belongs to another user; give it to this one"
+            ) from error
