@@ -10,16 +10,39 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
-from eventlog.errors import CrashworthyError, MisuseError
+from eventlog.errors import MisuseError
 from eventlog.events import Exit
 from eventlog.show import encode_bytes, show_text
+from eventlog.ports import Clock, Host, Ids
 from recovery.calls import describe_exit
-from recovery.command_log import state_of
-from recovery.opening import space_paths
-from recovery.space.local import SpacePaths
-from recovery.space.port import Ended, Listed, Space, Stream
+from recovery.space.listing import AttemptWord, ListedAttempt
+from recovery.space.marks import choose_marks
+from recovery.space.port import Ended, Space
+from recovery.space.protocol import StreamName
 from recovery.space.request import CommandRequest, LeftBehind
-from recovery.space.standalone import StandaloneSpace, find_ledger
+from recovery.space.standalone import StandaloneSpace, find_space, make_space
+
+
+_RUNS = (AttemptWord.PREPARED, AttemptWord.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """How a command opens the space in a directory: with which kill mark, and on which ports."""
+
+    mark: str
+    clock: Clock
+    ids: Ids
+    host: Host
+
+    def open(self, directory: str) -> StandaloneSpace:
+        """The space that is there. Raises MisuseError, CorruptError."""
+        return StandaloneSpace(find_space(directory), choose_marks(self.mark), self.clock, self.host)
+
+    def make(self, directory: str) -> StandaloneSpace:
+        """The same, made where the directory is missing or empty."""
+        setting = choose_marks(self.mark)  # before anything is made
+        return StandaloneSpace(make_space(directory, self.ids), setting, self.clock, self.host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +61,7 @@ class StartOrder:
     as_json: bool
 
 
-def start(order: StartOrder, open_space: "SpaceOpener") -> int:
+def start(order: StartOrder, opener: Opener) -> int:
     """Start a command, wait for its end, tell how it ended; the exit code is not the command's. Output comes live, or in the JSON."""
     if not order.arguments:
         raise MisuseError("there is no command; write it after --, for example `-- bash -c 'echo hello'`")
@@ -48,14 +71,25 @@ def start(order: StartOrder, open_space: "SpaceOpener") -> int:
         order.key, [os.fsencode(word) for word in order.arguments], os.fsencode(os.path.abspath(order.where)), environment, stdin,
         order.separate, order.timeout_secs, order.left_behind,
     )  # fmt: skip
-    space = open_space(order.directory, may_create=order.epoch)
+    space = opener.make(order.directory)
     try:
+        if space.facts().floor == 0:
+            space.advance(order.epoch)  # a new space: there is nobody to take it from
         how = space.start(order.epoch, request)
         ended = _wait(space, order.epoch, order.key, order.as_json)
     finally:
         space.close()
     _tell_end(ended, order.as_json, {"how": how})
     return 0
+
+
+def parse_left_behind(value: str) -> LeftBehind:
+    """The policy of this name. Raises MisuseError."""
+    match value:
+        case "kill" | "keep" | "fail":
+            return value
+        case other:
+            raise MisuseError(f"--policy {show_text(other)} is none of kill, keep, fail; leave it out for kill")
 
 
 def _read_input(path: str) -> bytes:
@@ -67,9 +101,9 @@ def _read_input(path: str) -> bytes:
 
 
 def _wait(space: Space, epoch: int, key: str, as_json: bool) -> Ended:
-    heard: dict[Stream, int] = {"out": 0, "err": 0}
+    heard: dict[StreamName, int] = {"out": 0, "err": 0}
 
-    def hear(stream: Stream, data: bytes) -> None:
+    def hear(stream: StreamName, data: bytes) -> None:
         heard[stream] += len(data)
         _write(stream, data)
 
@@ -82,16 +116,16 @@ def _wait(space: Space, epoch: int, key: str, as_json: bool) -> Ended:
     return ended
 
 
-def _write(stream: Stream, data: bytes) -> None:
+def _write(stream: StreamName, data: bytes) -> None:
     file = sys.stdout if stream == "out" else sys.stderr
     file.flush()
     file.buffer.write(data)
     file.buffer.flush()
 
 
-def advance(directory: str, epoch: int, claim: tuple[str, ...], as_json: bool, open_space: "SpaceOpener") -> int:
+def advance(directory: str, epoch: int, claim: tuple[str, ...], as_json: bool, opener: Opener) -> int:
     """Raise the floor; what is claimed goes on, everything else is ended."""
-    space = open_space(directory, may_create=epoch)
+    space = opener.make(directory)
     try:
         done = space.advance(epoch, claim)
     finally:
@@ -108,9 +142,9 @@ def _count(keys: tuple[str, ...], word: str) -> str:
     return f"{len(keys)} {word}{named}"
 
 
-def show(directory: str, as_json: bool, open_space: "SpaceOpener") -> int:
+def show(directory: str, as_json: bool, opener: Opener) -> int:
     """Print the space and every key it holds; nothing is changed."""
-    space = open_space(directory)
+    space = opener.open(directory)
     try:
         facts, listed = space.facts(), space.list()
     finally:
@@ -131,11 +165,11 @@ def show(directory: str, as_json: bool, open_space: "SpaceOpener") -> int:
     return 0
 
 
-def list_running(directory: str, every: bool, as_json: bool, open_space: "SpaceOpener") -> int:
+def list_running(directory: str, every: bool, as_json: bool, opener: Opener) -> int:
     """Print the commands that run, or every key; nothing is changed."""
-    space = open_space(directory)
+    space = opener.open(directory)
     try:
-        listed = [one for one in space.list() if every or one.word in ("prepared", "running")]
+        listed = [one for one in space.list() if every or one.word in _RUNS]
     finally:
         space.close()
     if as_json:
@@ -148,9 +182,9 @@ def list_running(directory: str, every: bool, as_json: bool, open_space: "SpaceO
     return 0
 
 
-def attach(directory: str, key: str, as_json: bool, open_space: "SpaceOpener") -> int:
+def attach(directory: str, key: str, as_json: bool, opener: Opener) -> int:
     """Follow a command's output until it ends, and tell how. Ctrl-C ends the following, not the command."""
-    space = open_space(directory)
+    space = opener.open(directory)
     try:
         ended = _wait(space, space.facts().floor, key, as_json)
     finally:
@@ -159,9 +193,9 @@ def attach(directory: str, key: str, as_json: bool, open_space: "SpaceOpener") -
     return 0
 
 
-def logs(directory: str, key: str, stream: Stream, as_json: bool, open_space: "SpaceOpener") -> int:
+def logs(directory: str, key: str, stream: StreamName, as_json: bool, opener: Opener) -> int:
     """Print what is kept of the output of a command that ended."""
-    space = open_space(directory)
+    space = opener.open(directory)
     try:
         ended = space.look(key)
     finally:
@@ -175,9 +209,9 @@ def logs(directory: str, key: str, stream: Stream, as_json: bool, open_space: "S
     return 0
 
 
-def kill(directory: str, key: str, as_json: bool, open_space: "SpaceOpener") -> int:
+def kill(directory: str, key: str, as_json: bool, opener: Opener) -> int:
     """End a running command and all it started. Its exit says by which signal; a session's driver settles the call with it."""
-    space = open_space(directory)
+    space = opener.open(directory)
     try:
         ended = space.end(space.facts().floor, key)
     finally:
@@ -197,18 +231,21 @@ def describe_end(ended: Ended) -> str:
     """How an attempt ended, in words (case 33: none of them for another)."""
     held = "; something still holds its output open" if ended.held_output else ""
     match ended.word:
-        case "exited":
-            return (describe_exit(ended.exit) if ended.exit is not None else "ended") + held
-        case "cut":
-            return f"cut by a newer epoch ({describe_exit(ended.exit) if ended.exit is not None else 'no exit'})"
-        case "void":
+        case AttemptWord.EXITED | AttemptWord.KEPT:
+            kept = "; processes it left behind were kept" if ended.word is AttemptWord.KEPT else ""
+            return (describe_exit(ended.exit) if ended.exit is not None else "ended") + kept + held
+        case AttemptWord.CUT:
+            return "cut by a newer epoch" + (f" ({describe_exit(ended.exit)})" if ended.exit is not None else "")
+        case AttemptWord.VOID:
             return "never started"
-        case "lost":
-            return "lost: nobody recorded how it ended"
-        case "prepared" | "running":
+        case AttemptWord.LOST:
+            return "lost: its shim ended without a record, nobody knows what its command did"
+        case AttemptWord.TORN:
+            return "unknown: a record was torn that may have been its start"
+        case AttemptWord.PREPARED | AttemptWord.RUNNING:
             return "running"
-        case _:
-            assert_never(ended.word)
+        case other:
+            assert_never(other)
 
 
 def _exit(exit_: Exit | None) -> dict[str, Any] | None:
@@ -217,24 +254,27 @@ def _exit(exit_: Exit | None) -> dict[str, Any] | None:
 
 def _ended(ended: Ended) -> dict[str, Any]:
     return {
-        "key": ended.key, "state": ended.word, "epoch": ended.epoch, "exit": _exit(ended.exit),
+        "key": ended.key, "state": ended.word.value, "epoch": ended.epoch, "exit": _exit(ended.exit),
         "out": encode_bytes(ended.out), "err": encode_bytes(ended.err), "out_total": ended.out_total, "err_total": ended.err_total,
         "digest": ended.digest, "held_output": ended.held_output,
     }  # fmt: skip
 
 
-def _row(one: Listed) -> dict[str, Any]:
+def _row(one: ListedAttempt) -> dict[str, Any]:
     return {
-        "key": one.key, "state": one.word, "epoch": one.epoch, "pid": one.pid, "started_ms": one.started_ms, "ended_ms": one.ended_ms,
-        "exit": _exit(one.exit),
+        "key": one.key, "state": one.word.value, "epoch": one.epoch, "call": one.call, "attempt": one.attempt, "cut_by": one.cut_by,
+        "pid": one.shim.pid if one.shim is not None and one.word in _RUNS else None,
+        "started_ms": one.started_ms, "ended_ms": one.ended_ms, "exit": _exit(one.exit),
+        "out_total": one.output_total, "out_kept": one.output_kept, "err_total": one.stderr_total, "err_kept": one.stderr_kept,
+        "survivors": one.survivors, "left": one.left, "held_output": one.held_output, "mark": one.mark,
     }  # fmt: skip
 
 
-def _line(one: Listed) -> str:
-    pid = f" pid {one.pid}" if one.pid else ""
+def _line(one: ListedAttempt) -> str:
+    pid = f" shim {one.shim.pid}" if one.shim is not None and one.word in _RUNS else ""
     since = f" since {_time(one.started_ms)}" if one.started_ms else ""
     how = f": {describe_exit(one.exit)}" if one.exit is not None else ""
-    return f"{show_text(one.key)}  {one.word}{pid} epoch {one.epoch}{since}{how}"
+    return f"{show_text(one.key)}  {one.word.value}{pid} epoch {one.epoch}{since}{how}"
 
 
 def _time(at_ms: int) -> str:

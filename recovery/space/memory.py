@@ -10,18 +10,22 @@ from typing import assert_never
 
 from blake3 import blake3
 
-from eventlog.errors import EpochTakenError, MisuseError, StaleEpochError
+from eventlog.errors import InternalError, KeySpentError, MisuseError, RequestMismatchError, StaleEpochError
 from eventlog.events import Exit
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity
-from recovery.space.epochs import check_epoch
-from recovery.space.listing import AttemptWord, word_of
+from recovery.space.advance import choose_fates
+from recovery.space.epochs import check_advance, check_at_floor, check_epoch
+from recovery.space.keys import Attach, Mismatch, New, Replay, Spent, judge_key
+from recovery.space.listing import AttemptWord, ListedAttempt, list_attempts, word_of
 from recovery.space.output import OutputKeeper
-from recovery.space.port import CAPABILITIES, Advanced, Capability, Ended, How, Listed, Sink, SpaceFacts, Stream
-from recovery.space.records import Advance, Attempt, Exited, Fate, Header, LedgerState, Prepare, ProvedDead, Record, Start, fold_record
-from recovery.space.request import CommandRequest, check_same_request, digest_request
+from recovery.space.port import CAPABILITIES, Advanced, Capability, Ended, How, Sink, SpaceFacts
+from recovery.space.protocol import StreamName
+from recovery.space.records import Advance, Attempt, Exited, Header, LedgerState, Prepare, ProvedDead, Record, Start, fold_record
+from recovery.space.request import CommandRequest, digest_request
 
 POLL_SECS = 0.05
+NAME = "the space in memory"
 _SIGKILL = 9
 
 
@@ -29,7 +33,7 @@ _SIGKILL = 9
 class Say:
     """Write bytes to a stream."""
 
-    stream: Stream
+    stream: StreamName
     data: bytes
 
 
@@ -57,7 +61,7 @@ class _Process:
     acts: Iterator[Act]
     deadline: float | None
     waits_for: Callable[[], bool] | None = None
-    said: list[tuple[Stream, bytes]] = field(default_factory=list)
+    said: list[tuple[StreamName, bytes]] = field(default_factory=list)
 
 
 class MemoryWorld:
@@ -71,7 +75,7 @@ class MemoryWorld:
         self.records: list[Record] = []
         self.state = LedgerState()
         self._running: dict[str, _Process] = {}
-        self._outputs: dict[str, list[tuple[Stream, bytes]]] = {}
+        self._outputs: dict[str, list[tuple[StreamName, bytes]]] = {}
         self.append(Header(1, space_id, 1))
 
     def append(self, record: Record) -> None:
@@ -123,11 +127,11 @@ class MemoryWorld:
         """Whether the program of a key lives."""
         return key in self._running
 
-    def said(self, key: str) -> list[tuple[Stream, bytes]]:
+    def said(self, key: str) -> list[tuple[StreamName, bytes]]:
         """What a command has written so far, in order."""
         return self._outputs.get(key, [])
 
-    def output(self, key: str, stream: Stream) -> tuple[bytes, int, str]:
+    def output(self, key: str, stream: StreamName) -> tuple[bytes, int, str]:
         """What is kept of a stream, how much there was, and the digest of all of it."""
         keeper = OutputKeeper()
         everything = b"".join(data for one, data in self.said(key) if one == stream)
@@ -151,47 +155,51 @@ class MemorySpace:
 
     def facts(self) -> SpaceFacts:
         header = self._world.state.header
-        assert header is not None
+        if header is None:
+            raise InternalError(f"{NAME}: its ledger has no header")
         return SpaceFacts(header.ledger_id, header.generation, self._world.state.floor, "memory")
 
     def advance(self, epoch: int, claim: Collection[str] = ()) -> Advanced:
         state = self._world.state
-        check_epoch(epoch, state.floor)
-        if epoch < state.floor:
-            raise StaleEpochError(f"epoch {epoch} is below the floor {state.floor}; a newer driver has the space")
-        if epoch == state.floor:
-            raise EpochTakenError(f"epoch {epoch} is held by another driver; start again under epoch {epoch + 1}")
+        check_advance(epoch, state.floor, NAME)
         for key in claim:
             self._find(key)
-        fates: dict[str, Fate] = {
-            key: "claimed" if key in claim and attempt.fate != "condemned" and self._world.is_running(key) else "condemned"
-            for key, attempt in state.attempts.items()
-            if attempt.is_open and not attempt.is_proved_dead
-        }
+        before = {key for key, attempt in state.attempts.items() if attempt.fate == "condemned"}
+        fates = choose_fates(state, claim, [key for key in state.attempts if self._world.is_running(key)])
         self._world.append(Advance(epoch, "", 0, "", fates, []))
         condemned = tuple(key for key, fate in fates.items() if fate == "condemned")
         for key in condemned:
             self._world.kill(key, is_recorded=False)
         if condemned:
             self._world.append(ProvedDead(epoch, sorted(condemned), []))
-        return Advanced(epoch, tuple(key for key, fate in fates.items() if fate == "claimed"), condemned)
+        claimed = tuple(key for key, fate in fates.items() if fate == "claimed")
+        return Advanced(epoch, claimed, tuple(key for key in condemned if key not in before))
 
     def start(self, epoch: int, request: CommandRequest) -> How:
-        self._check(epoch, may_be_above=False)
+        check_at_floor(epoch, self._world.state.floor, NAME)
         digest = digest_request(request)
-        attempt = self._world.state.attempts.get(request.key)
-        if attempt is not None:
-            check_same_request(request.key, attempt.prepared.digest, digest)
-            return "attached" if word_of(attempt) in ("prepared", "running") else "replayed"
-        self._world.append(Prepare(request.key, "command", epoch, None, 1, digest, f"memory:{request.key}", None, 0, ""))
-        self._world.begin(request)
-        self._world.run()
-        return "started"
+        match judge_key(self._world.state, request.key, None, digest):
+            case New():
+                mark = f"memory:{request.key}"
+                self._world.append(Prepare(request.key, "command", epoch, None, 1, digest, mark, None, 0, ""))
+                self._world.begin(request)
+                self._world.run()
+                return "started"
+            case Attach():
+                return "attached"
+            case Replay():
+                return "replayed"
+            case Mismatch(digest=known):
+                raise RequestMismatchError(f"{NAME}: key {request.key} stands for another request; use another key", known, digest)
+            case Spent(reason=reason):
+                raise KeySpentError(f"{NAME}: key {request.key} is spent: {reason}; a new attempt takes a new key")
+            case other:
+                assert_never(other)
 
     def wait(self, epoch: int, key: str, sink: Sink | None = None) -> Ended:
         heard = 0
         while True:
-            self._check(epoch)
+            self._check_not_stale(epoch)
             self._find(key)
             self._world.run()
             said = self._world.said(key)
@@ -206,43 +214,37 @@ class MemorySpace:
 
     def look(self, key: str) -> Ended | None:
         attempt = self._find(key)
-        word = word_of(attempt)
-        if word in ("prepared", "running"):
+        word = word_of(attempt, self._world.is_running(key))
+        if word in (AttemptWord.PREPARED, AttemptWord.RUNNING):
             return None
         out, out_total, digest = self._world.output(key, "out")
         err, err_total, _ = self._world.output(key, "err")
         return Ended(key, word, attempt.epoch, attempt.exit and attempt.exit.exit, out, err, out_total, err_total, digest)
 
-    def list(self) -> list[Listed]:
+    def list(self) -> list[ListedAttempt]:
         self._world.run()
-        return [self._list_one(key, attempt) for key, attempt in self._world.state.attempts.items()]
-
-    def _list_one(self, key: str, attempt: Attempt) -> Listed:
-        start, exited = attempt.start, attempt.exit
-        return Listed(
-            key, word_of(attempt), attempt.epoch, 0, start.at_ms if start else 0, exited.at_ms if exited else 0, exited.exit if exited else None
-        )
+        state = self._world.state
+        return list_attempts(state, [key for key in state.attempts if self._world.is_running(key)])
 
     def end(self, epoch: int, key: str) -> Ended:
-        self._check(epoch)
+        self._check_not_stale(epoch)
         self._find(key)
         self._world.kill(key, is_recorded=True)
         ended = self.look(key)
-        assert ended is not None
+        if ended is None:
+            raise InternalError(f"{NAME}: key {key} goes on after it was killed")
         return ended
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _check(self, epoch: int, *, may_be_above: bool = True) -> None:
+    def _check_not_stale(self, epoch: int) -> None:
         floor = self._world.state.floor
-        if epoch < floor:
+        if check_epoch(epoch) < floor:
             raise StaleEpochError(f"epoch {epoch} is below the floor {floor}; a newer driver has the space")
-        if epoch > floor and not may_be_above:
-            raise MisuseError(f"epoch {epoch} is above the floor {floor}; raise it first by an advance")
 
     def _find(self, key: str) -> Attempt:
         attempt = self._world.state.attempts.get(key)
         if attempt is None:
-            raise MisuseError(f"the space knows no key {key!r}; list what it knows")
+            raise MisuseError(f"{NAME}: the space knows no key {key}; list what it knows")
         return attempt

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from eventlog.events import Exit
-from recovery.space.listing import AttemptWord
+from recovery.space.listing import AttemptWord, ListedAttempt
+from recovery.space.protocol import StreamName
 from recovery.space.request import CommandRequest
 
 Capability = Literal["claim", "durable", "stderr apart", "standard input", "time limit", "live output", "start marks", "no epoch gap"]
@@ -33,8 +34,7 @@ CAPABILITIES: dict[Capability, str] = {
 """What a space may declare, and what it promises by that. The suite skips by name what a space does not promise."""
 
 How = Literal["started", "attached", "replayed"]
-Stream = Literal["out", "err"]
-Sink = Callable[[Stream, bytes], None]
+Sink = Callable[[StreamName, bytes], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +57,9 @@ class Advanced:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """One key: its state in one word, the epoch that owns it, its shim's pid while it is known (0 else), unix times in ms (0: unknown),
-    and its exit once there is one."""
-
-    key: str
-    word: AttemptWord
-    epoch: int
-    pid: int
-    started_ms: int
-    ended_ms: int
-    exit: Exit | None
-
-
-@dataclass(frozen=True, slots=True)
 class Ended:
-    """How an attempt ended, and what is kept of its output. `word` tells a clean exit (`exited`) from one that a takeover cut (`cut`), from
-    what never started (`void`) and from what nobody can tell (`lost`); `exit` is None where no exit was recorded: none is invented (I8).
+    """How an attempt ended, and what is kept of its output. `word` tells a clean exit from one that a newer epoch cut, from what never
+    started and from what nobody can tell; `exit` is None where no exit was recorded: none is invented (I8).
 
     `out` and `err` are the kept bytes (`err` empty where both streams are merged), `out_total` and `err_total` how many there were,
     `digest` the BLAKE3 of all of standard output, kept or not ("": unknown); `held_output`: something still had the output open.
@@ -111,7 +97,8 @@ class Space(Protocol):
 
     def start(self, epoch: int, request: CommandRequest) -> How:
         """Start a command, or find that its key stands: `attached` while it has no exit, `replayed` once it ended. Durable before the
-        command can begin. Raises StaleEpochError below the floor, MisuseError above it, RequestMismatchError for another request."""
+        command can begin. Raises StaleEpochError below the floor, MisuseError above it, RequestMismatchError for another request, KeySpentError for a key that
+        never runs (again) and has no exit to replay."""
         ...
 
     def wait(self, epoch: int, key: str, sink: Sink | None = None) -> Ended:
@@ -123,7 +110,7 @@ class Space(Protocol):
         """What is recorded of an attempt that ended; None while it has not. Raises MisuseError for an unknown key."""
         ...
 
-    def list(self) -> list[Listed]:
+    def list(self) -> list[ListedAttempt]:
         """Every key that the ledger holds, in the order of their preparation."""
         ...
 

@@ -9,8 +9,6 @@ from typing import Literal
 import msgspec
 from blake3 import blake3
 
-from recovery.space.errors import RequestMismatchError
-
 LeftBehind = Literal["kill", "keep", "fail"]
 _DIGEST_DOMAIN = b"crashworthy command request 1\n"
 _encoder = msgspec.json.Encoder()
@@ -48,11 +46,3 @@ def digest_request(request: CommandRequest) -> str:
         request.left_behind,
     )
     return blake3(_DIGEST_DOMAIN + _encoder.encode(content)).hexdigest()
-
-
-def check_same_request(key: str, recorded: str, asked: str) -> None:
-    """Raise RequestMismatchError when a key stands for another request than the one asked for (S4)."""
-    if recorded != asked:
-        raise RequestMismatchError(
-            f"{key}: this key stands for another command ({recorded[:12]}, asked for {asked[:12]}); nothing was started; use another key"
-        )

@@ -7,7 +7,9 @@ from blake3 import blake3
 
 from recovery.space.conformance.fixtures import command, require
 from recovery.space.conformance.subject import Subject
-from recovery.space.port import Space, Stream
+from recovery.space.listing import AttemptWord
+from recovery.space.port import Space
+from recovery.space.protocol import StreamName
 
 KEPT_BYTES = 1 << 20
 """Of an output no longer than this every byte is kept."""
@@ -32,14 +34,14 @@ def test_what_cannot_be_executed_never_ran_and_says_why(space: Space, subject: S
     exit_ = space.wait(1, "k").exit
     assert exit_ is not None and (exit_.kind, exit_.code, exit_.signal) == ("start_failed", None, None) and exit_.error
     space.start(1, command("next", subject.exits(0)))
-    assert space.wait(1, "next").word == "exited"
+    assert space.wait(1, "next").word is AttemptWord.EXITED
 
 
 def test_a_time_limit_ends_a_command_and_says_so(space: Space, subject: Subject) -> None:
     require(space, "time limit")
     space.start(1, command("k", subject.blocks("k", b"begun"), timeout_secs=0.5))
     ended = space.wait(1, "k")
-    assert ended.exit is not None and (ended.word, ended.exit.kind) == ("exited", "timed_out") and ended.out == b"begun"
+    assert ended.exit is not None and (ended.word.value, ended.exit.kind) == ("exited", "timed_out") and ended.out == b"begun"
     assert not subject.is_alive("k")
 
 
@@ -47,7 +49,7 @@ def test_what_is_killed_by_key_ends_by_a_signal(space: Space, subject: Subject) 
     space.start(1, command("k", subject.blocks("k", b"begun")))
     subject.until(lambda: subject.witnessed("k") == 1, "the command's start")
     ended = space.end(1, "k")
-    assert ended.exit is not None and (ended.word, ended.exit.kind, ended.exit.code) == ("exited", "signaled", None)
+    assert ended.exit is not None and (ended.word.value, ended.exit.kind, ended.exit.code) == ("exited", "signaled", None)
     assert not subject.is_alive("k")
     assert space.end(1, "k") == ended == space.wait(1, "k")
 
@@ -96,9 +98,9 @@ def test_a_command_reads_what_it_is_given(space: Space, subject: Subject) -> Non
 def test_output_comes_while_the_command_runs(space: Space, subject: Subject) -> None:
     require(space, "live output")
     space.start(1, command("k", subject.blocks("k", b"early")))
-    heard: list[tuple[Stream, bytes]] = []
+    heard: list[tuple[StreamName, bytes]] = []
 
-    def hear(stream: Stream, data: bytes) -> None:
+    def hear(stream: StreamName, data: bytes) -> None:
         heard.append((stream, data))
         subject.release("k")  # only what was heard lets the command end
 
@@ -110,7 +112,7 @@ def test_a_sink_that_fails_does_not_end_the_command(space: Space, subject: Subje
     require(space, "live output")
     space.start(1, command("k", subject.blocks("k", b"early")))
 
-    def refuse(stream: Stream, data: bytes) -> None:
+    def refuse(stream: StreamName, data: bytes) -> None:
         raise BrokenPipeError("the reader is gone")
 
     with pytest.raises(BrokenPipeError):

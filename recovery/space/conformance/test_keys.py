@@ -2,17 +2,17 @@
 
 import pytest
 
-from eventlog.errors import MisuseError
+from eventlog.errors import MisuseError, RequestMismatchError
 from recovery.space.conformance.fixtures import command, require
 from recovery.space.conformance.subject import Subject
+from recovery.space.listing import AttemptWord
 from recovery.space.port import Space
-from recovery.space.errors import RequestMismatchError
 
 
 def test_a_new_key_starts_and_ends_with_its_code(space: Space, subject: Subject) -> None:
     assert space.start(1, command("k", subject.exits(3))) == "started"
     ended = space.wait(1, "k")
-    assert ended.exit is not None and (ended.word, ended.exit.kind, ended.exit.code, ended.exit.signal) == ("exited", "exited", 3, None)
+    assert ended.exit is not None and (ended.word.value, ended.exit.kind, ended.exit.code, ended.exit.signal) == ("exited", "exited", 3, None)
     assert space.look("k") == ended
 
 
@@ -33,7 +33,7 @@ def test_rule_S4_a_key_that_runs_is_attached_to_and_runs_once(space: Space, subj
     assert space.start(1, request) == "attached"
     assert space.look("k") is None
     subject.release("one")
-    assert space.wait(1, "k").word == "exited"
+    assert space.wait(1, "k").word is AttemptWord.EXITED
     assert space.start(1, request) == "replayed"
     assert subject.witnessed("one") == 1
 
@@ -65,7 +65,7 @@ def test_keys_are_listed_in_order_with_their_state(space: Space, subject: Subjec
     space.start(1, command("last", subject.blocks("b")))
     subject.until(lambda: subject.witnessed("b") == 1, "the last command's start")
     listed = space.list()
-    assert [(one.key, one.word, one.epoch) for one in listed] == [(f"k{number}", "exited", 1) for number in range(5)] + [("last", "running", 1)]
+    assert [(one.key, one.word.value, one.epoch) for one in listed] == [(f"k{number}", "exited", 1) for number in range(5)] + [("last", "running", 1)]
     assert [one.exit.code for one in listed if one.exit is not None] == [0, 1, 2, 3, 4]
     subject.release("b")
     space.wait(1, "last")
@@ -81,7 +81,7 @@ def test_a_running_key_is_not_forgotten_behind_many_later_ones(space: Space, sub
         space.wait(1, f"k{number}")
     assert space.start(1, request) == "attached"
     subject.release("long")
-    assert space.wait(1, "long").word == "exited"
+    assert space.wait(1, "long").word is AttemptWord.EXITED
     assert subject.witnessed("long") == 1
 
 
