@@ -15,7 +15,8 @@ class MemorySubject:
 
     def __init__(self) -> None:
         self._programs: dict[bytes, Program] = {}
-        self._world = MemoryWorld(self._programs, FakeClock(), FakeHost())
+        self.clock = FakeClock()
+        self._world = MemoryWorld(self._programs, self.clock, FakeHost())
         self._released: set[str] = set()
         self._witnessed: dict[str, int] = {}
         self._living: dict[str, str] = {}
