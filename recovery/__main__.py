@@ -15,6 +15,7 @@ from eventlog.ports import LinuxHost, RandomIds, SystemClock
 from recovery.command_image import ImageOrder, take_image
 from recovery.command_quarantine import EmptyOrder, check_out_quarantine, empty_decisions, list_quarantine, show_quarantine
 from recovery.command_restore import RestoreOrder, restore_image
+from recovery.command_space import Opener, StartOrder, advance, attach, kill, list_running, logs, parse_left_behind, show, start
 from recovery.driver.entry import Order, Ports, drive
 from recovery.opening import check_log_exists
 from recovery.plan import explain, forecast
@@ -27,6 +28,8 @@ app = typer.Typer(
 
 quarantine = typer.Typer(no_args_is_help=True, help="What restores displaced: look at it, copy it out, delete it.", rich_markup_mode=None)
 app.add_typer(quarantine, name="quarantine")
+space = typer.Typer(no_args_is_help=True, help="Commands in a space by hand: fenced, recorded, run once a key.", rich_markup_mode=None)
+app.add_typer(space, name="space")
 
 InterruptedOption = Annotated[str, typer.Option("--on-interrupted", help="what to do about an interrupted call: stop, reissue or continue")]
 AcceptOption = Annotated[
@@ -36,6 +39,12 @@ LogArgument = Annotated[Path, typer.Argument(help="the session's state directory
 WorkspaceOption = Annotated[Path, typer.Option("--workspace", help="the session's workspace")]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object")]
 DecisionArgument = Annotated[int, typer.Argument(help="the restore decision, as `recovery quarantine list` names it")]
+SpaceArgument = Annotated[Path, typer.Argument(help="a session's state directory, or the directory of a space")]
+KeyArgument = Annotated[str, typer.Argument(help="the command's key, as `recovery ps` lists it")]
+DirectoryOption = Annotated[Path, typer.Option("--dir", help="the directory of the space, or a session's state directory")]
+KeyOption = Annotated[str, typer.Option("--key", help="the command's key")]
+EpochOption = Annotated[int, typer.Option("--epoch", help="who asks: the space's floor, or for an advance a number above it")]
+MarkOption = Annotated[str, typer.Option("--mark", help="the kill mark (default: SESSION_KILL_MARK, else the strongest there is)")]
 StateArgument = Annotated[Path, typer.Argument(help="the session's state directory")]
 
 
@@ -138,6 +147,87 @@ def quarantine_empty(
 ) -> int:
     """Delete what a restore displaced, for ever; the only command that does."""
     return empty_decisions(EmptyOrder(str(log), seq, dry_run, as_json), _settings(), _ports())
+
+
+@space.command(name="start")
+def space_start(
+    directory: DirectoryOption,
+    key: KeyOption,
+    epoch: EpochOption,
+    command: Annotated[list[str], typer.Argument(help="the command, after --")],
+    mark: MarkOption = "",
+    policy: Annotated[str, typer.Option("--policy", help="processes left behind at its end: kill (default), keep or fail")] = "kill",
+    timeout: Annotated[float | None, typer.Option("--timeout", help="seconds until it is ended (TERM, then KILL)")] = None,
+    where: Annotated[str, typer.Option("--where", help="the directory it runs in (default: the current one)")] = ".",
+    stdin: Annotated[str, typer.Option("--stdin", help="a file with what it reads (default: nothing)")] = "",
+    separate: Annotated[bool, typer.Option("--separate", help="keep standard error apart from standard output")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Start a command under a key, or attach to it, or replay it; wait for its end. The exit code is not the command's."""
+    order = StartOrder(str(directory), key, epoch, tuple(command), where, stdin, separate, timeout, parse_left_behind(policy), as_json)
+    return start(order, _opener(mark))
+
+
+@space.command(name="advance")
+def space_advance(
+    directory: DirectoryOption,
+    epoch: EpochOption,
+    claim: Annotated[list[str] | None, typer.Option("--claim", help="a key that goes on under the new epoch; may be repeated")] = None,
+    mark: MarkOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Raise the floor: what is claimed goes on, everything else is ended and proved dead, and older epochs are refused."""
+    return advance(str(directory), epoch, tuple(claim or ()), as_json, _opener(mark))
+
+
+@space.command(name="claim")
+def space_claim(directory: DirectoryOption, key: KeyOption, epoch: EpochOption, mark: MarkOption = "", as_json: JsonOption = False) -> int:
+    """Advance to an epoch with one key claimed: it goes on, everything else is ended."""
+    return advance(str(directory), epoch, (key,), as_json, _opener(mark))
+
+
+@space.command(name="show")
+def space_show(directory: DirectoryOption, as_json: JsonOption = False) -> int:
+    """Print a space and every key in it; changes nothing."""
+    return show(str(directory), as_json, _opener(""))
+
+
+@app.command()
+def ps(
+    directory: SpaceArgument,
+    every: Annotated[bool, typer.Option("--all", help="also what has ended and is not collected yet")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """List the commands that run; changes nothing."""
+    return list_running(str(directory), every, as_json, _opener(""))
+
+
+@app.command(name="attach")
+def attach_to(directory: SpaceArgument, key: KeyArgument, as_json: JsonOption = False) -> int:
+    """Follow a command's output to its end. Ending this ends the following, not the command."""
+    return attach(str(directory), key, as_json, _opener(""))
+
+
+@app.command(name="logs")
+def print_logs(
+    directory: SpaceArgument,
+    key: KeyArgument,
+    stderr: Annotated[bool, typer.Option("--stderr", help="standard error, where it was kept apart")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Print what is kept of the output of a command that ended, byte for byte."""
+    return logs(str(directory), key, "err" if stderr else "out", as_json, _opener(""))
+
+
+@app.command(name="kill")
+def kill_command(directory: SpaceArgument, key: KeyArgument, as_json: JsonOption = False) -> int:
+    """End a running command and everything it started; its exit says by which signal."""
+    return kill(str(directory), key, as_json, _opener(""))
+
+
+def _opener(mark: str) -> Opener:
+    ports, settings = _ports(), _settings()
+    return Opener(mark or settings.kill_mark, ports.clock, ports.ids, ports.host)
 
 
 def _ports() -> Ports:

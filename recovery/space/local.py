@@ -7,7 +7,7 @@ the driver with exit 1 (S7): a recovery in place would run beside an orphan of i
 import os
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from eventlog import steps
@@ -100,7 +100,7 @@ class LocalSpace:
 
     def __init__(
         self, spawner: socket.socket, paths: SpacePaths, ledger: Ledger, setting: MarkSetting, epoch: int, clock: Clock, host: Host,
-        check_fence: Callable[[], None],
+        check_fence: Callable[[], None], name: str = "",
     ) -> None:  # fmt: skip
         self._spawner = spawner
         self._paths = paths
@@ -110,6 +110,7 @@ class LocalSpace:
         self._clock = clock
         self._host = host
         self._check_fence = check_fence
+        self._name = name  # tells the helpers of several handles of one epoch apart
         self._has_begun = False
         self._shims = Shims()
         self._forked = 0
@@ -129,7 +130,7 @@ class LocalSpace:
         return name_mark(self._setting, self.space_id, leaf)
 
     def _helper_mark(self, role: str) -> str:
-        return name_helper_mark(self._setting, self.space_id, f"e{self._epoch}-{role}")
+        return name_helper_mark(self._setting, self.space_id, f"e{self._epoch}-{role}{self._name}")
 
     def _begin(self) -> None:
         """Have the spawner register under this epoch, once, before it is first asked for a process: a drive that needs none has none
@@ -332,12 +333,13 @@ class LocalSpace:
                 return
         kill_and_wait(identity, self._host, self._clock, HELPER_END_SECS)
 
-    def close(self) -> None:
-        """Let spawner and file worker end, and give their marks back. For a session's clean end; a crash leaves it to the next takeover."""
+    def close(self, spare: Collection[str] = ()) -> None:
+        """Let spawner, file worker and shims end, and give their marks back; the shims of the keys `spare` go on. For a clean end; a crash
+        leaves it to the next takeover."""
         self._spawner.close()
         if self._worker is not None:
             self._worker.close()
-        shims = list(self._shims.close())
+        shims = [shim for shim in self._shims.close() if shim.key not in spare]
         for identity in (*self._helpers, *(shim.identity for shim in shims)):
             self._end_helper(identity)
         for mark in [shim.mark for shim in shims if shim.mark]:

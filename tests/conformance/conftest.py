@@ -1,5 +1,5 @@
-"""The suite that is shipped explains its failures here as well."""
+"""The suites that are shipped explain their failures here as well."""
 
 import pytest
 
-pytest.register_assert_rewrite("eventlog.conformance")
+pytest.register_assert_rewrite("eventlog.conformance", "recovery.space.conformance")

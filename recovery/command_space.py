@@ -1,0 +1,281 @@
+"""`recovery space start | advance | claim | show`, and `recovery ps | attach | logs | kill`: commands and spaces by hand.
+
+A key that is started by hand has no intent in any log and is never part of a decision; it is fenced, recorded and ended like every other.
+"""
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, assert_never
+
+from eventlog.errors import MisuseError
+from eventlog.events import Exit
+from eventlog.show import encode_bytes, show_text
+from eventlog.ports import Clock, Host, Ids
+from recovery.calls import describe_exit
+from recovery.space.listing import AttemptWord, ListedAttempt
+from recovery.space.marks import choose_marks
+from recovery.space.port import Ended, Space
+from recovery.space.protocol import StreamName
+from recovery.space.request import CommandRequest, LeftBehind
+from recovery.space.standalone import StandaloneSpace, find_space, make_space
+
+
+_RUNS = (AttemptWord.PREPARED, AttemptWord.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """How a command opens the space in a directory: with which kill mark, and on which ports."""
+
+    mark: str
+    clock: Clock
+    ids: Ids
+    host: Host
+
+    def open(self, directory: str) -> StandaloneSpace:
+        """The space that is there. Raises MisuseError, CorruptError."""
+        return StandaloneSpace(find_space(directory), choose_marks(self.mark), self.clock, self.host)
+
+    def make(self, directory: str) -> StandaloneSpace:
+        """The same, made where the directory is missing or empty."""
+        setting = choose_marks(self.mark)  # before anything is made
+        return StandaloneSpace(make_space(directory, self.ids), setting, self.clock, self.host)
+
+
+@dataclass(frozen=True, slots=True)
+class StartOrder:
+    """What `space start` was asked for. `stdin` is a path, "" for none."""
+
+    directory: str
+    key: str
+    epoch: int
+    arguments: tuple[str, ...]
+    where: str
+    stdin: str
+    separate: bool
+    timeout_secs: float | None
+    left_behind: LeftBehind
+    as_json: bool
+
+
+def start(order: StartOrder, opener: Opener) -> int:
+    """Start a command, wait for its end, tell how it ended; the exit code is not the command's. Output comes live, or in the JSON."""
+    if not order.arguments:
+        raise MisuseError("there is no command; write it after --, for example `-- bash -c 'echo hello'`")
+    stdin = _read_input(order.stdin) if order.stdin else None
+    environment = sorted(os.environb.items())
+    request = CommandRequest(
+        order.key, [os.fsencode(word) for word in order.arguments], os.fsencode(os.path.abspath(order.where)), environment, stdin,
+        order.separate, order.timeout_secs, order.left_behind,
+    )  # fmt: skip
+    space = opener.make(order.directory)
+    try:
+        if space.facts().floor == 0:
+            space.advance(order.epoch)  # a new space: there is nobody to take it from
+        how = space.start(order.epoch, request)
+        ended = _wait(space, order.epoch, order.key, order.as_json)
+    finally:
+        space.close()
+    _tell_end(ended, order.as_json, {"how": how})
+    return 0
+
+
+def parse_left_behind(value: str) -> LeftBehind:
+    """The policy of this name. Raises MisuseError."""
+    match value:
+        case "kill" | "keep" | "fail":
+            return value
+        case other:
+            raise MisuseError(f"--policy {show_text(other)} is none of kill, keep, fail; leave it out for kill")
+
+
+def _read_input(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise MisuseError(f"--stdin {show_text(path)}: {error.strerror}; name a file that can be read") from error
+
+
+def _wait(space: Space, epoch: int, key: str, as_json: bool) -> Ended:
+    heard: dict[StreamName, int] = {"out": 0, "err": 0}
+
+    def hear(stream: StreamName, data: bytes) -> None:
+        heard[stream] += len(data)
+        _write(stream, data)
+
+    if as_json:
+        return space.wait(epoch, key)
+    ended = space.wait(epoch, key, hear)
+    if not heard["out"] and not heard["err"]:
+        _write("out", ended.out)
+        _write("err", ended.err)
+    return ended
+
+
+def _write(stream: StreamName, data: bytes) -> None:
+    file = sys.stdout if stream == "out" else sys.stderr
+    file.flush()
+    file.buffer.write(data)
+    file.buffer.flush()
+
+
+def advance(directory: str, epoch: int, claim: tuple[str, ...], as_json: bool, opener: Opener) -> int:
+    """Raise the floor; what is claimed goes on, everything else is ended."""
+    space = opener.make(directory)
+    try:
+        done = space.advance(epoch, claim)
+    finally:
+        space.close()
+    if as_json:
+        print(json.dumps({"floor": done.floor, "claimed": list(done.claimed), "condemned": list(done.condemned)}))
+    else:
+        print(f"floor {done.floor}: {_count(done.claimed, 'claimed')}, {_count(done.condemned, 'condemned and dead')}")
+    return 0
+
+
+def _count(keys: tuple[str, ...], word: str) -> str:
+    named = ": " + ", ".join(show_text(key) for key in keys) if keys else ""
+    return f"{len(keys)} {word}{named}"
+
+
+def show(directory: str, as_json: bool, opener: Opener) -> int:
+    """Print the space and every key it holds; nothing is changed."""
+    space = opener.open(directory)
+    try:
+        facts, listed = space.facts(), space.list()
+    finally:
+        space.close()
+    if as_json:
+        print(
+            json.dumps(
+                {
+                    "space": facts.space_id, "generation": facts.generation, "floor": facts.floor, "mark": facts.mark,
+                    "keys": [_row(one) for one in listed],
+                }
+            )
+        )  # fmt: skip
+        return 0
+    print(f"space {facts.space_id}, generation {facts.generation}, floor {facts.floor}, kill mark {facts.mark}")
+    for one in listed:
+        print(_line(one))
+    return 0
+
+
+def list_running(directory: str, every: bool, as_json: bool, opener: Opener) -> int:
+    """Print the commands that run, or every key; nothing is changed."""
+    space = opener.open(directory)
+    try:
+        listed = [one for one in space.list() if every or one.word in _RUNS]
+    finally:
+        space.close()
+    if as_json:
+        print(json.dumps([_row(one) for one in listed]))
+    elif not listed:
+        print("no command is running")
+    else:
+        for one in listed:
+            print(_line(one))
+    return 0
+
+
+def attach(directory: str, key: str, as_json: bool, opener: Opener) -> int:
+    """Follow a command's output until it ends, and tell how. Ctrl-C ends the following, not the command."""
+    space = opener.open(directory)
+    try:
+        ended = _wait(space, space.facts().floor, key, as_json)
+    finally:
+        space.close()
+    _tell_end(ended, as_json, {})
+    return 0
+
+
+def logs(directory: str, key: str, stream: StreamName, as_json: bool, opener: Opener) -> int:
+    """Print what is kept of the output of a command that ended."""
+    space = opener.open(directory)
+    try:
+        ended = space.look(key)
+    finally:
+        space.close()
+    if ended is None:
+        raise MisuseError(f"{show_text(key)} has not ended; follow it with `recovery attach {show_text(directory)} {show_text(key)}`")
+    if as_json:
+        _tell_end(ended, True, {})
+    else:
+        _write("out", ended.err if stream == "err" else ended.out)
+    return 0
+
+
+def kill(directory: str, key: str, as_json: bool, opener: Opener) -> int:
+    """End a running command and all it started. Its exit says by which signal; a session's driver settles the call with it."""
+    space = opener.open(directory)
+    try:
+        ended = space.end(space.facts().floor, key)
+    finally:
+        space.close()
+    _tell_end(ended, as_json, {})
+    return 0
+
+
+def _tell_end(ended: Ended, as_json: bool, more: dict[str, Any]) -> None:
+    if as_json:
+        print(json.dumps({**more, **_ended(ended)}))
+    else:
+        print(f"{show_text(ended.key)}: {describe_end(ended)}", file=sys.stderr)
+
+
+def describe_end(ended: Ended) -> str:
+    """How an attempt ended, in words (case 33: none of them for another)."""
+    held = "; something still holds its output open" if ended.held_output else ""
+    match ended.word:
+        case AttemptWord.EXITED | AttemptWord.KEPT:
+            kept = "; processes it left behind were kept" if ended.word is AttemptWord.KEPT else ""
+            return (describe_exit(ended.exit) if ended.exit is not None else "ended") + kept + held
+        case AttemptWord.CUT:
+            return "cut by a newer epoch" + (f" ({describe_exit(ended.exit)})" if ended.exit is not None else "")
+        case AttemptWord.VOID:
+            return "never started"
+        case AttemptWord.LOST:
+            return "lost: its shim ended without a record, nobody knows what its command did"
+        case AttemptWord.TORN:
+            return "unknown: a record was torn that may have been its start"
+        case AttemptWord.PREPARED | AttemptWord.RUNNING:
+            return "running"
+        case other:
+            assert_never(other)
+
+
+def _exit(exit_: Exit | None) -> dict[str, Any] | None:
+    return None if exit_ is None else {"kind": exit_.kind, "code": exit_.code, "signal": exit_.signal, "error": exit_.error}
+
+
+def _ended(ended: Ended) -> dict[str, Any]:
+    return {
+        "key": ended.key, "state": ended.word.value, "epoch": ended.epoch, "exit": _exit(ended.exit),
+        "out": encode_bytes(ended.out), "err": encode_bytes(ended.err), "out_total": ended.out_total, "err_total": ended.err_total,
+        "digest": ended.digest, "held_output": ended.held_output,
+    }  # fmt: skip
+
+
+def _row(one: ListedAttempt) -> dict[str, Any]:
+    return {
+        "key": one.key, "state": one.word.value, "epoch": one.epoch, "call": one.call, "attempt": one.attempt, "cut_by": one.cut_by,
+        "pid": one.shim.pid if one.shim is not None and one.word in _RUNS else None,
+        "started_ms": one.started_ms, "ended_ms": one.ended_ms, "exit": _exit(one.exit),
+        "out_total": one.output_total, "out_kept": one.output_kept, "err_total": one.stderr_total, "err_kept": one.stderr_kept,
+        "survivors": one.survivors, "left": one.left, "held_output": one.held_output, "mark": one.mark,
+    }  # fmt: skip
+
+
+def _line(one: ListedAttempt) -> str:
+    pid = f" shim {one.shim.pid}" if one.shim is not None and one.word in _RUNS else ""
+    since = f" since {_time(one.started_ms)}" if one.started_ms else ""
+    how = f": {describe_exit(one.exit)}" if one.exit is not None else ""
+    return f"{show_text(one.key)}  {one.word.value}{pid} epoch {one.epoch}{since}{how}"
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,100 @@
+"""Spaces of real processes, with the suite's commands as bash scripts."""
+
+import os
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from eventlog.ports import LinuxHost, RandomIds, SystemClock
+from recovery.space.marks import choose_marks
+from recovery.space.port import Space
+from recovery.space.standalone import StandaloneSpace, make_space
+
+DEADLINE_SECS = 60.0
+
+
+class LocalSubject:
+    """One space in a directory; what its commands do stands in files beside it."""
+
+    def __init__(self, place: Path, mark: str) -> None:
+        self._place = place
+        self._mark = mark
+        self._handles: list[StandaloneSpace] = []
+
+    def open(self) -> Space:
+        paths = make_space(str(self._place / "space"), RandomIds())
+        self._handles.append(StandaloneSpace(paths, choose_marks(self._mark), SystemClock(), LinuxHost()))
+        return self._handles[-1]
+
+    def _bash(self, script: str) -> list[bytes]:
+        return [b"bash", b"-c", script.encode()]
+
+    def _file(self, data: bytes) -> str:
+        path = self._place / f"data-{len(list(self._place.iterdir()))}"
+        path.write_bytes(data)
+        return shlex.quote(str(path))
+
+    def exits(self, code: int) -> list[bytes]:
+        return self._bash(f"exit {code}")
+
+    def dies(self, signal: int) -> list[bytes]:
+        return self._bash(f"kill -{signal} $$")
+
+    def prints(self, out: bytes, err: bytes = b"") -> list[bytes]:
+        return self._bash(f"cat {self._file(out)}; cat {self._file(err)} >&2")
+
+    def reads(self) -> list[bytes]:
+        return [b"cat"]
+
+    def missing(self) -> list[bytes]:
+        return [os.fsencode(self._place / "no-such-program")]
+
+    def blocks(self, name: str, out: bytes = b"") -> list[bytes]:
+        witness, gate = (shlex.quote(str(self._place / f"{kind}-{name}")) for kind in ("witness", "gate"))
+        said = "".join(f"\\x{byte:02x}" for byte in out)
+        return self._bash(f"printf '{said}'; echo $$ >> {witness}; until [ -e {gate} ]; do sleep 0.01; done")
+
+    def release(self, name: str) -> None:
+        (self._place / f"gate-{name}").touch()
+
+    def _pids(self, name: str) -> list[int]:
+        path = self._place / f"witness-{name}"
+        return [int(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
+
+    def witnessed(self, name: str) -> int:
+        return len(self._pids(name))
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + DEADLINE_SECS
+        while not condition():
+            assert time.monotonic() < deadline, f"waited {DEADLINE_SECS:g} s for {what}"
+            time.sleep(0.005)
+
+    def is_alive(self, name: str) -> bool:
+        return any(_lives(pid) for pid in self._pids(name))
+
+    def close(self) -> None:
+        for path in list(self._place.glob("witness-*")):
+            self.release(path.name.removeprefix("witness-"))
+        last = StandaloneSpace(make_space(str(self._place / "space"), RandomIds()), choose_marks(self._mark), SystemClock(), LinuxHost())
+        last.advance(last.facts().floor + 1)
+        last.close()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in ("Z", "X")
+
+
+def make(place: Path) -> LocalSubject:
+    """A space with the strongest kill mark of this machine."""
+    return LocalSubject(place, "auto")
+
+
+def make_by_environment(place: Path) -> LocalSubject:
+    """A space with the weakest kill mark."""
+    return LocalSubject(place, "environment")

@@ -1,0 +1,78 @@
+"""What the suite needs beside a space: commands it can start there, and a way to see what they did."""
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from eventlog.errors import MisuseError
+from recovery.space.port import Space
+
+DEFAULT = "recovery.space.conformance.local_subject:make"
+
+
+class Subject(Protocol):
+    """One new space and the commands of the suite. An argument list is what a request carries; `name` tells the commands of a test apart."""
+
+    def open(self) -> Space:
+        """One more handle on the space; the first call makes it, at generation 1, floor 0."""
+        ...
+
+    def exits(self, code: int) -> list[bytes]:
+        """Ends at once with this code."""
+        ...
+
+    def dies(self, signal: int) -> list[bytes]:
+        """Ends at once by this signal."""
+        ...
+
+    def prints(self, out: bytes, err: bytes = b"") -> list[bytes]:
+        """Writes these bytes to standard output and standard error, and ends with 0."""
+        ...
+
+    def reads(self) -> list[bytes]:
+        """Copies its standard input to standard output, and ends with 0."""
+        ...
+
+    def missing(self) -> list[bytes]:
+        """Cannot be executed."""
+        ...
+
+    def blocks(self, name: str, out: bytes = b"") -> list[bytes]:
+        """Is witnessed under `name`, writes `out`, then waits for `release(name)` and ends with 0."""
+        ...
+
+    def release(self, name: str) -> None:
+        """Let `blocks(name)` go on."""
+        ...
+
+    def witnessed(self, name: str) -> int:
+        """How many times `blocks(name)` has begun."""
+        ...
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for a condition with a deadline; fails saying what was waited for."""
+        ...
+
+    def is_alive(self, name: str) -> bool:
+        """Whether a process of `blocks(name)` lives."""
+        ...
+
+    def close(self) -> None:
+        """End everything the test left."""
+        ...
+
+
+SubjectFactory = Callable[[Path], Subject]
+
+
+def find_subject(name: str) -> SubjectFactory:
+    """The factory of this name, `module:factory`. Raises MisuseError in one sentence when there is none."""
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise MisuseError(f"{name!r} is not the name of a space; write it as module:factory, for example {DEFAULT}")
+    try:
+        found: SubjectFactory = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise MisuseError(f"the space {name} cannot be had: {error}; check the name, and that Python finds the module") from error
+    return found

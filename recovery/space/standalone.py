@@ -1,0 +1,198 @@
+"""A space of local processes by itself, without a session: what `recovery space` and the conformance suite use.
+
+Handles share nothing but the space's directory. Each forks a spawner of its own when it first starts a command; a handle that is closed,
+or whose process dies, leaves its commands running. Where a session's driver has the space, its ledger fences both alike.
+"""
+
+import contextlib
+import os
+from collections.abc import Collection
+
+from blake3 import blake3
+
+from eventlog.errors import LostProcessError, MisuseError, StaleEpochError
+from eventlog.ports import Clock, Host, Ids
+from eventlog.process_identity import is_alive
+from eventlog.show import show_text
+from recovery.space.advance import advance_ledger, greet_claimed, kill_condemned
+from recovery.space.attach import attach, end_command, read_output
+from recovery.space.epochs import check_advance, check_at_floor
+from recovery.space.keys import Attach, Replay, prepare
+from recovery.space.ledger import Ledger, create_ledger
+from recovery.space.ledger_lines import LEDGER_FORMAT
+from recovery.space.listing import AttemptWord, ListedAttempt, list_attempts, word_of
+from recovery.space.local import LocalSpace, SpacePaths
+from recovery.space.marks import MarkSetting
+from recovery.space.port import CAPABILITIES, Advanced, Capability, Ended, How, Sink, SpaceFacts
+from recovery.space.protocol import StreamName
+from recovery.space.records import Attempt, Header, LedgerState, Prepare
+from recovery.space.request import CommandRequest, digest_request
+from recovery.space.spawner import fork_spawner
+
+
+def find_space(directory: str) -> SpacePaths:
+    """The space in a directory: its own, or the one of a session whose state directory this is. Raises MisuseError."""
+    for path in (directory, os.path.join(directory, "space")):
+        if os.path.lexists(os.path.join(path, "ledger")):
+            return SpacePaths(os.path.realpath(path))
+    raise MisuseError(f"{show_text(directory)}: no space is there; name the state directory of a session, or make a space with `recovery space start`")
+
+
+def make_space(directory: str, ids: Ids) -> SpacePaths:
+    """The space in a directory, made where the directory is missing or empty. Raises MisuseError where something else is in it: a ledger
+    that is lost is not a new one (S10)."""
+    with contextlib.suppress(MisuseError):
+        return find_space(directory)
+    with contextlib.suppress(FileNotFoundError):
+        found = sorted(os.listdir(directory))
+        if found:
+            raise MisuseError(
+                f"{show_text(directory)} has no ledger, but is not empty ({show_text(found[0])} is in it); "
+                "put its ledger back, or name an empty directory for a new space"
+            )
+    paths = SpacePaths(os.path.realpath(directory))
+    paths.make()
+    with contextlib.suppress(FileExistsError):
+        create_ledger(paths.ledger, Header(LEDGER_FORMAT, ids.new_id().hex(), 1))
+    return paths
+
+
+class StandaloneSpace:
+    """One handle on a space of local processes (see `recovery.space.port.Space`)."""
+
+    def __init__(self, paths: SpacePaths, setting: MarkSetting, clock: Clock, host: Host) -> None:
+        self._paths = paths
+        self._setting = setting
+        self._clock = clock
+        self._host = host
+        self._ledger = Ledger(paths.ledger, clock)
+        self._local: LocalSpace | None = None
+        self._epoch = 0
+        self._is_closed = False
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        return frozenset(CAPABILITIES)
+
+    def facts(self) -> SpaceFacts:
+        state = self._refresh()
+        header = state.header
+        if header is None:
+            raise MisuseError(f"{self._ledger.name}: the ledger has no header; use the version that wrote it")
+        return SpaceFacts(header.ledger_id, header.generation, state.floor, self._setting.kind)
+
+    def advance(self, epoch: int, claim: Collection[str] = ()) -> Advanced:
+        with self._ledger.transaction() as transaction:
+            state = transaction.state
+            check_advance(epoch, state.floor, self._ledger.name)
+            for key in claim:
+                _find(state, key)
+            # A session's log is not seen from here: what the ledger remembers of it stays as it is.
+            before = {key for key, attempt in state.attempts.items() if attempt.fate == "condemned"}
+            fates = advance_ledger(transaction, epoch, "", (state.log_seq, state.log_hash), set(claim), self._host)
+        greet_claimed(self._ledger, epoch, self._paths)
+        kill_condemned(self._ledger, epoch, self._clock, self._host)
+        attempts = self._refresh().attempts
+        claimed = tuple(key for key in fates if key in attempts and attempts[key].fate == "claimed")
+        return Advanced(epoch, claimed, tuple(key for key in fates if key not in claimed and key not in before))
+
+    def start(self, epoch: int, request: CommandRequest) -> How:
+        leaf = "h" + blake3(request.key.encode("utf-8", "surrogateescape")).hexdigest(12)
+        self._check_fence(epoch)
+        check_at_floor(epoch, self._ledger.state.floor, self._ledger.name)
+        local = self._local_at(epoch)
+        state = self._ledger.state
+        record = Prepare(
+            request.key, "command", epoch, None, 1, digest_request(request), local.mark(leaf), None, state.log_seq, state.log_hash
+        )
+        answer = prepare(self._ledger, record)
+        if isinstance(answer, Replay):
+            return "replayed"
+        if isinstance(answer, Attach) and answer.attempt.start is not None:
+            return "attached"
+        # Prepared and not begun: whoever announced it may be gone. Of two that start it now, the ledger lets one begin (S4).
+        local.start_command(request, record.mark)
+        return "attached" if isinstance(answer, Attach) else "started"
+
+    def _local_at(self, epoch: int) -> LocalSpace:
+        if self._local is None or self._epoch != epoch:
+            self._close_local()
+            self._local = LocalSpace(
+                fork_spawner(self._clock, self._host), self._paths, self._ledger, self._setting, epoch, self._clock, self._host,
+                lambda: self._check_fence(epoch), name=f"-{os.getpid()}",
+            )  # fmt: skip
+            self._epoch = epoch
+        return self._local
+
+    def _check_fence(self, epoch: int) -> None:
+        floor = self._refresh().floor
+        if floor > epoch:
+            raise StaleEpochError(f"{self._ledger.name}: epoch {epoch} is below the floor {floor}; a newer one has the space")
+
+    def wait(self, epoch: int, key: str, sink: Sink | None = None) -> Ended:
+        self._check_fence(epoch)
+        if (ended := self.look(key)) is None:
+            attach(self._paths.directory, self._ledger, key, epoch, self._clock, self._host, sink or _hear_nothing)
+            ended = self.look(key)
+        if ended is None:
+            raise LostProcessError(f"{show_text(key)} has ended without a record; an advance of the epoch proves it dead")
+        return ended
+
+    def look(self, key: str) -> Ended | None:
+        attempt = _find(self._refresh(), key)
+        word = self._word_of(attempt)
+        return None if word in (AttemptWord.PREPARED, AttemptWord.RUNNING) else self._ended(key, word, attempt)
+
+    def _word_of(self, attempt: Attempt) -> AttemptWord:
+        return word_of(attempt, attempt.start is not None and is_alive(attempt.start.identity, self._host))
+
+    def _ended(self, key: str, word: AttemptWord, attempt: Attempt) -> Ended:
+        exited = attempt.exit
+        if exited is None:
+            return Ended(key, word, attempt.epoch, None)
+        out, err = read_output(self._paths.directory, attempt.prepared.mark, exited)
+        return Ended(
+            key, word, attempt.epoch, exited.exit, out, err, exited.output_total, exited.stderr_total, exited.digest, exited.held_output
+        )  # fmt: skip
+
+    def list(self) -> list[ListedAttempt]:
+        state = self._refresh()
+        alive = {
+            key for key, attempt in state.attempts.items() if attempt.start is not None and is_alive(attempt.start.identity, self._host)
+        }
+        return [one for one in list_attempts(state, alive) if one.kind == "command"]
+
+    def end(self, epoch: int, key: str) -> Ended:
+        self._check_fence(epoch)
+        attempt = _find(self._ledger.state, key)
+        if self._word_of(attempt) is AttemptWord.PREPARED:
+            raise MisuseError(f"{show_text(key)} has not begun; an advance of the epoch condemns it")
+        if self._word_of(attempt) is AttemptWord.RUNNING and not end_command(self._paths.directory, attempt, epoch):
+            self._check_fence(epoch)
+        return self.wait(epoch, key)
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._close_local()
+            self._ledger.close()
+
+    def _close_local(self) -> None:
+        if self._local is not None:
+            self._local.close([key for key, attempt in self._refresh().attempts.items() if attempt.is_open])
+            self._local = None
+
+    def _refresh(self) -> LedgerState:
+        self._ledger.refresh()
+        return self._ledger.state
+
+
+def _hear_nothing(stream: StreamName, data: bytes) -> None:
+    """For who waits for the end alone."""
+
+
+def _find(state: LedgerState, key: str) -> Attempt:
+    attempt = state.attempts.get(key)
+    if attempt is None:
+        raise MisuseError(f"the space knows no key {show_text(key)!r}; `recovery space show` lists what it knows")
+    return attempt

@@ -1,0 +1,170 @@
+"""Commands and spaces by hand, seen from outside: real processes, one JSON object each."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers import is_running, wait_until
+
+RECOVERY = [sys.executable, "-m", "recovery"]
+
+
+class Hand:
+    """A person at a space in `directory`."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.directory = str(base / "space")
+        self.environment = {**os.environ, "SESSION_HOLDERS_DIR": str(base / "holders")}
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*RECOVERY, *words], cwd=self.base, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        child = self.begin(*words)
+        out, err = child.communicate(timeout=120)
+        return child.returncode, out, err
+
+    def ask(self, *words: str) -> Any:
+        code, out, err = self.run(*words)
+        assert code == 0, err
+        return json.loads(out)
+
+    def start(self, key: str, script: str, epoch: int = 1, *more: str) -> Any:
+        return self.ask("space", "start", "--dir", self.directory, "--key", key, "--epoch", str(epoch), "--json", *more, "--", "bash", "-c", script)
+
+    def refused(self, code: int, *words: str) -> str:
+        found, out, err = self.run(*words)
+        assert (found, out) == (code, ""), err
+        assert "Traceback" not in err and err.count("\n") == 1
+        return err
+
+    def running(self) -> dict[str, Any]:
+        return {row["key"]: row for row in self.ask("ps", self.directory, "--json")} if Path(self.directory, "ledger").exists() else {}
+
+
+    def close(self) -> None:
+        """Nothing that a test started goes on."""
+        if Path(self.directory, "ledger").exists():
+            self.ask("space", "advance", "--dir", self.directory, "--epoch", "100", "--json")
+
+
+@pytest.fixture
+def hand(tmp_path: Path) -> Iterator[Hand]:
+    made = Hand(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_key_runs_once_and_tells_how_it_ended_without_becoming_it(hand: Hand) -> None:
+    script = f"echo ran >> {hand.base}/runs; echo said; echo cried >&2; exit 3"
+    first = hand.start("k", script, 1, "--separate")
+    assert (first["how"], first["state"], first["exit"]["kind"], first["exit"]["code"]) == ("started", "exited", "exited", 3)
+    assert (first["out"], first["err"]) == ("said\n", "cried\n")
+    again = hand.start("k", script, 1, "--separate")
+    assert again.pop("how") == "replayed" and first.pop("how") and again == first
+    assert (hand.base / "runs").read_text() == "ran\n"
+
+
+def test_without_json_the_output_is_the_command_s_own(hand: Hand) -> None:
+    code, out, err = hand.run("space", "start", "--dir", hand.directory, "--key", "k", "--epoch", "1", "--", "printf", "a\\nb")
+    assert (code, out, err) == (0, "a\nb", "k: exit 0\n")
+    assert hand.run("logs", hand.directory, "k") == (0, "a\nb", "")
+
+
+def test_rule_S4_another_command_under_the_key_is_refused(hand: Hand) -> None:
+    hand.start("k", "true")
+    words = ("space", "start", "--dir", hand.directory, "--key", "k", "--epoch", "1", "--", "touch", str(hand.base / "made"))
+    assert "another" in hand.refused(78, *words)
+    assert not (hand.base / "made").exists()
+
+
+def test_a_command_outlives_who_started_it_and_is_followed_by_somebody_else(hand: Hand) -> None:
+    script = f"echo early; until [ -e {hand.base}/gate ]; do sleep 0.01; done; echo late"
+    words = ("space", "start", "--dir", hand.directory, "--key", "k", "--epoch", "1", "--", "bash", "-c", script)
+    starter = hand.begin(*words)
+    wait_until(lambda: hand.running().get("k", {}).get("state") == "running", "the command's start")
+    starter.kill()
+    starter.communicate()
+    assert hand.running()["k"]["state"] == "running"
+    assert "recovery attach" in hand.refused(78, "logs", hand.directory, "k")
+    follower = hand.begin("attach", hand.directory, "k")
+    assert follower.stdout is not None and follower.stdout.readline() == "early\n"
+    (hand.base / "gate").touch()
+    out, err = follower.communicate(timeout=60)
+    assert (follower.returncode, out, err) == (0, "late\n", "k: exit 0\n")
+
+
+def test_what_is_killed_by_hand_ends_by_a_signal_and_all_of_it(hand: Hand) -> None:
+    script = f"sleep 1000 & echo $! > {hand.base}/child.new; mv {hand.base}/child.new {hand.base}/child; wait"
+    starter = hand.begin("space", "start", "--dir", hand.directory, "--key", "k", "--epoch", "1", "--json", "--", "bash", "-c", script)
+    wait_until((hand.base / "child").exists, "the command's child")
+    ended = hand.ask("kill", hand.directory, "k", "--json")
+    assert (ended["state"], ended["exit"]["kind"], ended["exit"]["code"]) == ("exited", "signaled", None)
+    assert not is_running(int((hand.base / "child").read_text()))
+    out, _ = starter.communicate(timeout=60)
+    told = json.loads(out)
+    assert told.pop("how") == "started" and told == ended
+
+
+def test_rule_T2_an_advance_ends_what_nobody_claims_and_fences_older_epochs(hand: Hand) -> None:
+    script = f"echo $$ >> {hand.base}/pids; until [ -e {hand.base}/gate ]; do sleep 0.01; done; echo done"
+    starters = [
+        hand.begin("space", "start", "--dir", hand.directory, "--key", key, "--epoch", "1", "--json", "--", "bash", "-c", script)
+        for key in ("kept", "other")
+        if not key == "other" or wait_until(lambda: (hand.base / "pids").exists(), "the first command's start") is not None
+    ]
+    wait_until(lambda: len((hand.base / "pids").read_text().split()) == 2, "both commands' start")
+    done = hand.ask("space", "claim", "--dir", hand.directory, "--key", "kept", "--epoch", "2", "--json")
+    assert done == {"floor": 2, "claimed": ["kept"], "condemned": ["other"]}
+    kept, other = map(int, (hand.base / "pids").read_text().split())
+    assert is_running(kept) and not is_running(other)
+    for starter in starters:
+        _, err = starter.communicate(timeout=60)
+        assert starter.returncode == 75 and "epoch 1 " in err
+    assert "below" in hand.refused(75, "space", "start", "--dir", hand.directory, "--key", "new", "--epoch", "1", "--", "true")
+    assert "above" in hand.refused(78, "space", "start", "--dir", hand.directory, "--key", "new", "--epoch", "3", "--", "true")
+    (hand.base / "gate").touch()
+    ended = hand.ask("attach", hand.directory, "kept", "--json")
+    assert (ended["state"], ended["epoch"], ended["out"]) == ("exited", 2, "done\n")
+    rows = {row["key"]: row["state"] for row in hand.ask("space", "show", "--dir", hand.directory, "--json")["keys"]}
+    assert rows == {"kept": "exited", "other": "cut"}
+
+
+def test_rule_S10_a_lost_ledger_is_not_a_new_space(hand: Hand) -> None:
+    hand.start("k", "true")
+    os.unlink(Path(hand.directory, "ledger"))
+    for words in (("space", "start", "--dir", hand.directory, "--key", "k", "--epoch", "1", "--", "true"), ("space", "show", "--dir", hand.directory)):
+        assert hand.directory in hand.refused(78, *words)
+    assert not Path(hand.directory, "ledger").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("ps", "nowhere"), "no space is there"),
+        (("space", "show", "--dir", "nowhere"), "no space is there"),
+        (("attach", "space", "no-such-key"), "no-such-key"),
+        (("kill", "space", "no-such-key"), "no-such-key"),
+        (("logs", "space", "no-such-key"), "no-such-key"),
+        (("space", "advance", "--dir", "space", "--epoch", "0"), "epoch 0"),
+        (("space", "advance", "--dir", "space", "--epoch", "99999999999"), "advance to 2"),
+        (("space", "claim", "--dir", "space", "--key", "no-such-key", "--epoch", "2"), "no-such-key"),
+        (("space", "start", "--dir", "space", "--key", "x", "--epoch", "1", "--policy", "maybe", "--", "true"), "kill, keep, fail"),
+        (("space", "start", "--dir", "space", "--key", "x", "--epoch", "1", "--stdin", "nowhere", "--", "cat"), "nowhere"),
+        (("space", "start", "--dir", "space", "--key", "x", "--epoch", "1", "--mark", "magic", "--", "true"), "magic"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_changes_nothing(hand: Hand, words: tuple[str, ...], said: str) -> None:
+    hand.start("k", "true")
+    before = Path(hand.directory, "ledger").read_bytes()
+    assert said in hand.refused(78, *words)
+    assert Path(hand.directory, "ledger").read_bytes() == before
