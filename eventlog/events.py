@@ -498,7 +498,6 @@ UPCASTS: dict[tuple[str, int], Callable[[bytes], Event]] = {
     ("session_opened", 2): msgspec.json.Decoder(SessionOpened).decode,
     ("session_forked", 2): msgspec.json.Decoder(SessionForked).decode,
     ("workspace_observed", 1): msgspec.json.Decoder(WorkspaceObserved).decode,
-    ("call_settled", 1): msgspec.json.Decoder(CallSettled).decode,
     ("restore_finished", 1): msgspec.json.Decoder(RestoreFinished).decode,
 }
 """For each older version of a kind, what makes an event of today from its stored payload. The log keeps what was written."""

@@ -12,8 +12,8 @@ from typing import Any, assert_never
 
 from eventlog.errors import MisuseError
 from eventlog.events import Exit
-from eventlog.show import encode_bytes, show_text
 from eventlog.ports import Clock, Host, Ids
+from eventlog.show import encode_bytes, show_text
 from recovery.calls import describe_exit
 from recovery.space.listing import AttemptWord, ListedAttempt
 from recovery.space.marks import choose_marks
@@ -21,7 +21,6 @@ from recovery.space.port import Ended, Space
 from recovery.space.protocol import StreamName
 from recovery.space.request import CommandRequest, LeftBehind
 from recovery.space.standalone import StandaloneSpace, find_space, make_space
-
 
 _RUNS = (AttemptWord.PREPARED, AttemptWord.RUNNING)
 

@@ -219,7 +219,7 @@ class MemorySpace:
             return None
         out, out_total, digest = self._world.output(key, "out")
         err, err_total, _ = self._world.output(key, "err")
-        return Ended(key, word, attempt.epoch, attempt.exit and attempt.exit.exit, out, err, out_total, err_total, digest)
+        return Ended(key, word, attempt.epoch, None if attempt.exit is None else attempt.exit.exit, out, err, out_total, err_total, digest)
 
     def list(self) -> list[ListedAttempt]:
         self._world.run()

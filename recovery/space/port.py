@@ -90,20 +90,29 @@ class Space(Protocol):
         ...
 
     def advance(self, epoch: int, claim: Collection[str] = ()) -> Advanced:
-        """Raise the floor to `epoch`; running commands named by `claim` go on, everything else that has no exit is condemned and dead when
-        this returns. Raises StaleEpochError below the floor, EpochTakenError at it, MisuseError for an epoch out of bounds or a key to claim
-        that is not there, FenceIncompleteError when a death cannot be proved (the floor is raised, nothing else was touched)."""
+        """Raise the floor to `epoch`; running commands named by `claim` go on, everything else that has no exit is condemned, and dead
+        when this returns.
+
+        Raises StaleEpochError below the floor, EpochTakenError at it, MisuseError for an epoch out of bounds or a key to claim that is not
+        there, FenceIncompleteError when a death cannot be proved (the floor is raised, nothing else was touched).
+        """
         ...
 
     def start(self, epoch: int, request: CommandRequest) -> How:
         """Start a command, or find that its key stands: `attached` while it has no exit, `replayed` once it ended. Durable before the
-        command can begin. Raises StaleEpochError below the floor, MisuseError above it, RequestMismatchError for another request, KeySpentError for a key that
-        never runs (again) and has no exit to replay."""
+        command can begin.
+
+        Raises StaleEpochError below the floor, MisuseError above it, RequestMismatchError for another request, KeySpentError for a key
+        that never runs (again) and has no exit to replay.
+        """
         ...
 
     def wait(self, epoch: int, key: str, sink: Sink | None = None) -> Ended:
-        """Wait until the attempt has ended; `sink` gets output as it comes, and does not hold the command up. Raises StaleEpochError as soon as
-        the floor is above `epoch`, MisuseError for an unknown key."""
+        """Wait until the attempt has ended; `sink` gets output as it comes, and does not hold the command up.
+
+        Raises StaleEpochError as soon as the floor is above `epoch`, MisuseError for an unknown key, LostProcessError when nobody will ever
+        know how it ended.
+        """
         ...
 
     def look(self, key: str) -> Ended | None:

@@ -35,7 +35,9 @@ def find_space(directory: str) -> SpacePaths:
     for path in (directory, os.path.join(directory, "space")):
         if os.path.lexists(os.path.join(path, "ledger")):
             return SpacePaths(os.path.realpath(path))
-    raise MisuseError(f"{show_text(directory)}: no space is there; name the state directory of a session, or make a space with `recovery space start`")
+    raise MisuseError(
+        f"{show_text(directory)}: no space is there; name the state directory of a session, or make a space with `recovery space start`"
+    )
 
 
 def make_space(directory: str, ids: Ids) -> SpacePaths:

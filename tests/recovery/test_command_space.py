@@ -39,7 +39,9 @@ class Hand:
         return json.loads(out)
 
     def start(self, key: str, script: str, epoch: int = 1, *more: str) -> Any:
-        return self.ask("space", "start", "--dir", self.directory, "--key", key, "--epoch", str(epoch), "--json", *more, "--", "bash", "-c", script)
+        return self.ask(
+            "space", "start", "--dir", self.directory, "--key", key, "--epoch", str(epoch), "--json", *more, "--", "bash", "-c", script
+        )
 
     def refused(self, code: int, *words: str) -> str:
         found, out, err = self.run(*words)
@@ -49,7 +51,6 @@ class Hand:
 
     def running(self) -> dict[str, Any]:
         return {row["key"]: row for row in self.ask("ps", self.directory, "--json")} if Path(self.directory, "ledger").exists() else {}
-
 
     def close(self) -> None:
         """Nothing that a test started goes on."""
@@ -142,7 +143,10 @@ def test_rule_T2_an_advance_ends_what_nobody_claims_and_fences_older_epochs(hand
 def test_rule_S10_a_lost_ledger_is_not_a_new_space(hand: Hand) -> None:
     hand.start("k", "true")
     os.unlink(Path(hand.directory, "ledger"))
-    for words in (("space", "start", "--dir", hand.directory, "--key", "k", "--epoch", "1", "--", "true"), ("space", "show", "--dir", hand.directory)):
+    for words in (
+        ("space", "start", "--dir", hand.directory, "--key", "k", "--epoch", "1", "--", "true"),
+        ("space", "show", "--dir", hand.directory),
+    ):
         assert hand.directory in hand.refused(78, *words)
     assert not Path(hand.directory, "ledger").exists()
 

@@ -1,1 +1,1 @@
-"""The suite that a space must pass: `python -m pytest -p recovery.space.conformance.plugin --pyargs recovery.space.conformance --space MODULE:FACTORY`."""
+"""The suite that a space must pass; recovery/README, "Another space", has the command that runs it."""

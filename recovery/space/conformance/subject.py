@@ -12,7 +12,7 @@ DEFAULT = "recovery.space.conformance.local_subject:make"
 
 
 class Subject(Protocol):
-    """One new space and the commands of the suite. An argument list is what a request carries; `name` tells the commands of a test apart."""
+    """One new space and the commands of the suite, as argument lists of requests; `name` tells the commands of a test apart."""
 
     def open(self) -> Space:
         """One more handle on the space; the first call makes it, at generation 1, floor 0."""
