@@ -74,7 +74,8 @@ def greet_claimed(ledger: Ledger, epoch: int, paths: SpacePaths) -> None:
             continue
         with ledger.transaction() as transaction:
             transaction.check_floor(epoch)
-            if transaction.state.attempts[key].is_open:
+            found = transaction.state.find(key)
+            if found is not None and found.is_open:
                 transaction.append(Condemn(epoch, [key]))
 
 

@@ -244,7 +244,7 @@ class MemorySpace:
             raise StaleEpochError(f"epoch {epoch} is below the floor {floor}; a newer driver has the space")
 
     def _find(self, key: str) -> Attempt:
-        attempt = self._world.state.attempts.get(key)
+        attempt = self._world.state.find(key)
         if attempt is None:
             raise MisuseError(f"{NAME}: the space knows no key {key}; list what it knows")
         return attempt

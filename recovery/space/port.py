@@ -120,7 +120,7 @@ class Space(Protocol):
         ...
 
     def list(self) -> list[ListedAttempt]:
-        """Every key that the ledger holds, in the order of their preparation."""
+        """Every key that the ledger holds, those that need nothing more first, each in the order of their preparation."""
         ...
 
     def end(self, epoch: int, key: str) -> Ended:

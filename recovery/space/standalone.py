@@ -194,7 +194,7 @@ def _hear_nothing(stream: StreamName, data: bytes) -> None:
 
 
 def _find(state: LedgerState, key: str) -> Attempt:
-    attempt = state.attempts.get(key)
+    attempt = state.find(key)
     if attempt is None:
         raise MisuseError(f"the space knows no key {show_text(key)!r}; `recovery space show` lists what it knows")
     return attempt

@@ -25,8 +25,8 @@ WRONG: dict[str, tuple[str, str, Test]] = {
     ),
     "another request passes": (
         "judge_key(self._world.state, request.key, None, digest)",
-        'judge_key(self._world.state, request.key, None, getattr(self._world.state.attempts.get(request.key), "prepared", None).digest'
-        " if request.key in self._world.state.attempts else digest)",
+        "(lambda known: judge_key(self._world.state, request.key, None, known.prepared.digest if known else digest))"
+        "(self._world.state.find(request.key))",
         test_keys.test_rule_S4_the_same_key_with_another_request_is_refused_and_nothing_runs,
     ),
     "a stale start passes": (

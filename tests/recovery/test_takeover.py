@@ -2,8 +2,9 @@
 
 import pytest
 
+from recovery.space.advance import claimed_keys
 from recovery.space.records import Condemn, Record
-from recovery.takeover import choose_fates, claimed_keys
+from recovery.takeover import choose_fates
 from tests.recovery.histories import History
 from tests.recovery.test_facts import KEY, advance, leave, ledger, prepare, start
 
