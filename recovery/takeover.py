@@ -47,7 +47,7 @@ def is_abreast(ledger: LedgerState, hashes: list[str]) -> bool:
 
 
 def choose_fates(ledger: LedgerState, state: SessionState, alive: set[str]) -> dict[str, Fate]:
-    """The fate of every attempt without an exit record (T2). Pure; `alive` are the keys whose shim lives by identity."""
+    """The fates of a session's takeover (T2). Pure; `alive` are the keys whose shim lives by identity."""
     return advance.choose_fates(ledger, _claimable_keys(state), alive)
 
 

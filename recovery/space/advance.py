@@ -27,14 +27,15 @@ def advance_ledger(
 
 
 def choose_fates(state: LedgerState, claimable: Collection[str], alive: Collection[str]) -> dict[str, Fate]:
-    """The fate of every attempt without an exit record (T2): a running command that is claimable, never condemned before and whose shim
-    lives by identity (`alive`) goes on. Pure."""
+    """The fate of every attempt without an exit record, and of what exited ones left alive (T2): that is condemned, the exit stays as it
+    is. A running command that is claimable, never condemned before and whose shim lives by identity (`alive`) goes on. Pure."""
     fates: dict[str, Fate] = {}
     for key, attempt in state.attempts.items():
-        if not attempt.is_open:
+        if not attempt.is_open and not attempt.has_kept:
             continue
         is_claimed = (
             key in claimable
+            and attempt.is_open
             and attempt.prepared.kind == "command"
             and attempt.start is not None
             and attempt.fate != "condemned"

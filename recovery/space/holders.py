@@ -65,6 +65,11 @@ class Holders:
             mine = (root, session, state, "yes")
             return any((record["root"], record["session"], record["state"], record["begun"]) == mine for _, record in self._records())
 
+    def held_by(self, session: str, state: str) -> list[str]:
+        """The roots that a session holds."""
+        with self._lock.held():
+            return [record["root"] for _, record in self._records() if (record["session"], record["state"]) == (session, state)]
+
     def release(self, root: str, session: str, state: str, check: Callable[[], None] = lambda: None) -> bool:
         """Give the root back; False, and nothing happens, when the session does not hold it. `check` is asked with the registry locked, so
         that nobody can claim meanwhile; what it raises keeps the record."""

@@ -67,7 +67,7 @@ def word_of(attempt: Attempt, is_alive: bool) -> AttemptWord:
     if attempt.void:
         return AttemptWord.VOID
     if attempt.exit is not None:
-        return AttemptWord.CUT if attempt.cut else AttemptWord.KEPT if attempt.exit.left else AttemptWord.EXITED
+        return AttemptWord.CUT if attempt.cut else AttemptWord.KEPT if attempt.has_kept else AttemptWord.EXITED
     if attempt.start is not None:
         return _word_of_started(attempt, is_alive)
     if attempt.torn:

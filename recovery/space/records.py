@@ -180,9 +180,12 @@ class Attempt:
     @property
     def is_resolved(self) -> bool:
         """Nothing of it can live any more: it ended or never starts, nothing was kept alive, and no kill of it is still to be proved."""
-        if self.is_proved_dead:
-            return True
-        return not self.is_open and self.fate != "condemned" and not (self.exit is not None and self.exit.left)
+        return self.is_proved_dead or not (self.is_open or self.has_kept or self.fate == "condemned")
+
+    @property
+    def has_kept(self) -> bool:
+        """Processes that its command left behind were kept alive by policy, and are not proved dead since."""
+        return self.exit is not None and self.exit.left > 0 and not self.is_proved_dead
 
 
 @dataclass(slots=True)

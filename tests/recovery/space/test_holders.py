@@ -11,7 +11,7 @@ from eventlog.errors import MisuseError
 from eventlog.ports import SystemClock
 from recovery.opening import check_places
 from recovery.space.holders import Holders
-from recovery.space.places import look_at, overlap
+from recovery.space.places import Place, look_at, overlap
 from tests.recovery.space.ledgers import fork
 from tests.recovery.workspace.support import run_with_own_mounts
 
@@ -159,6 +159,43 @@ def test_rule_S1_a_bind_mount_of_a_held_tree_is_held(tmp_path: Path, holders: Ho
             check_places(str(held), str(tmp_path / "inside"))
 
     run_with_own_mounts(work)
+
+
+A = Place(b"/w/a", ((1, 5), (1, 4), (1, 2)), b"8:1", b"/w/a")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Place(b"/w/a", (None, (1, 4), (1, 2)), b"", b""),
+        Place(b"/w/a/new", (None, None, (1, 4), (1, 2)), b"", b""),
+        Place(b"/w", (None, (1, 2)), b"", b""),
+        Place(b"/W/A", ((1, 5), (1, 4), (1, 2)), b"", b""),
+        Place(b"/W/A/b", ((1, 6), (1, 5), (1, 4), (1, 2)), b"", b""),
+        Place(b"/elsewhere", ((1, 4), (1, 2)), b"", b""),
+        Place(b"/mnt/x", ((2, 9), (2, 8)), b"8:1", b"/w/a"),
+        Place(b"/mnt/x", ((2, 9), (2, 8)), b"8:1", b"/w/a/b/c"),
+        Place(b"/mnt/x", ((2, 9), (2, 8)), b"8:1", b"/w"),
+    ],
+    ids=["path", "path below", "path above", "inode", "inode below", "inode above", "place", "place below", "place above"],
+)
+def test_rule_S1_each_witness_is_enough(other: Place) -> None:
+    assert overlap(A, other) and overlap(other, A)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Place(b"/w/ab", ((1, 7), (1, 4), (1, 2)), b"8:1", b"/w/ab"),
+        Place(b"/w/b", (None, (1, 4), (1, 2)), b"8:1", b"/w/b"),
+        Place(b"/mnt/x", ((2, 5), (2, 4)), b"8:2", b"/w/a"),
+        Place(b"/x", (None, None), b"", b""),
+    ],
+    ids=["begins alike", "beside", "another file system", "nothing known"],
+)
+def test_rule_S1_what_shares_nothing_is_free(other: Place) -> None:
+    assert not overlap(A, other) and not overlap(other, A)
+    assert not overlap(Place(b"/y", (None,), b"", b""), Place(b"/x", (None,), b"", b""))
 
 
 def test_rule_S1_of_many_that_claim_overlapping_roots_at_once_one_holds(tmp_path: Path) -> None:
