@@ -1,9 +1,6 @@
 """A space without a session: a ledger, a spawner forked from the test's process, commands by key."""
 
 import os
-import signal
-import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

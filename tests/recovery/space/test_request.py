@@ -7,7 +7,7 @@ import pytest
 
 from recovery.space.request import CommandRequest, digest_request
 
-REQUEST = CommandRequest("k", [b"bash", b"-c", b"true"], b"/work", [(b"HOME", b"/root"), (b"PATH", b"/bin")], b"in", False, 1.5, "kill")
+REQUEST = CommandRequest("k", [b"bash", b"-c", b"true"], b"/place", [(b"HOME", b"/root"), (b"PATH", b"/bin")], b"in", False, 1.5, "kill")
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ REQUEST = CommandRequest("k", [b"bash", b"-c", b"true"], b"/work", [(b"HOME", b"
     [
         {"arguments": [b"bash", b"-c", b"false"]},
         {"arguments": [b"bash", b"-ctrue"]},
-        {"directory": b"/work/"},
+        {"directory": b"/place/"},
         {"environment": [(b"PATH", b"/bin")]},
         {"environment": [(b"HOMEPATH", b"/bin")]},
         {"stdin": b""},
@@ -42,6 +42,6 @@ def test_key_values_and_order_of_the_environment_make_no_other_command(change: d
 
 def test_a_digest_is_the_same_tomorrow() -> None:
     """It stands in ledgers: a change of the encoding would refuse every key that was prepared before."""
-    assert digest_request(REQUEST) == "f466d40efe8f7c940417cfc4558ae6d8b076e5ba084a8b0e40f377cd7183c87d"
+    assert digest_request(REQUEST) == "334b7fe2962bb08cae0dcb6b7bbaaf324f7c2bc53456a84a4abfbda20678f10e"
     whole, decimal = (msgspec.structs.replace(REQUEST, timeout_secs=limit) for limit in (1, 1.0))
     assert digest_request(whole) == digest_request(decimal)

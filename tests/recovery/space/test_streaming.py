@@ -3,11 +3,9 @@ by a newer epoch; the end told only with the record."""
 
 import hashlib
 import os
-import select
 import signal
-import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from blake3 import blake3
@@ -20,7 +18,7 @@ from recovery.space.attach import Taken, attach, connect_shim, cut_from, end_com
 from recovery.space.floor_poll import FLOOR_POLL_SECS, FloorPoll
 from recovery.space.ledger import LedgerView
 from recovery.space.output import HEAD_BYTES, TAIL_BYTES, OutputKeeper
-from recovery.space.protocol import Attach, EndFrame, Hello, HelloAnswer, OutputFrame, Stale
+from recovery.space.protocol import Attach, Hello, HelloAnswer, OutputFrame, Stale
 from recovery.space.readers import MOST_CONNECTIONS
 from recovery.space.records import Exited
 from tests.helpers import is_running, kill_process, wait_until
