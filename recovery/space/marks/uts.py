@@ -3,9 +3,9 @@
 Inode numbers of namespaces are used again once nobody is in one, so the number alone could name a stranger: a namespace of ours is known
 by its NIS domain name, a digest of the mark, which nothing reads and a further unshare copies.
 
-While the shim lives, death is proved through it, as with the environment mark; else by two empty sweeps of /proc. A sweep counts only when every process in it was seen alive and no member: who is listed and
-gone when it is looked at may have left a child with a higher number, which the listing did not come to. A process with rights over its
-namespace could give itself another name: not defended, as a move out of a cgroup is not.
+While the shim lives, death is proved through it, as with the environment mark; else by two empty sweeps of /proc. A sweep counts only when
+every process in it was seen alive and no member: who is listed and gone when it is looked at may have left a child that was not listed.
+A process with rights over its namespace could give itself another name: not defended, as a move out of a cgroup is not.
 """
 
 import contextlib
