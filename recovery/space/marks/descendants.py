@@ -12,8 +12,15 @@ from recovery.space.marks.values import DEATH_SECS, NOTHING_TOUCHED
 
 
 def list_processes() -> list[int]:
-    """Every process that /proc shows."""
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    """Every process that /proc shows, the youngest first: whoever looks at them meets those that soon are gone while they are there."""
+    newest = read_newest()
+    return sorted((int(name) for name in os.listdir("/proc") if name.isdigit()), key=lambda pid: (pid > newest, -pid))
+
+
+def read_newest() -> int:
+    """The number that was given to a process last; numbers are given in turn."""
+    with open("/proc/loadavg", encoding="ascii") as file:
+        return int(file.read().split()[4])
 
 
 def list_descendants(root: int, spare: frozenset[int] = frozenset()) -> list[int]:

@@ -5,15 +5,15 @@ under this boot: FenceIncompleteError. What still carries the variable is ended 
 """
 
 import os
-import signal
 
 from eventlog.errors import FenceIncompleteError, MisuseError
 from eventlog.ports import Clock, Host
-from eventlog.process_identity import ProcessIdentity, identify, is_dead, open_process, read_stat
-from recovery.space.identity import is_stopped, kill_and_wait
-from recovery.space.marks.descendants import describe, end_children, is_zombie, kill_descendants, list_living, list_processes
+from eventlog.process_identity import ProcessIdentity, identify, read_stat
+from recovery.space.identity import kill_and_wait
+from recovery.space.marks.descendants import describe, end_children, is_zombie, list_living, list_processes
 from recovery.space.marks.process import check_namespace, kill_owner
-from recovery.space.marks.values import DEATH_SECS, ENVIRONMENT_VARIABLE, NOTHING_TOUCHED, Joined, Target
+from recovery.space.marks.subreaper import kill_by_subreaper
+from recovery.space.marks.values import DEATH_SECS, ENVIRONMENT_VARIABLE, Joined, Target
 
 
 class Environment:
@@ -38,32 +38,12 @@ class Environment:
         if target.owner is None:
             return
         check_namespace(target.owner, host)
-        _kill_by_subreaper(f"environment:{value}", target.owner, target, host, clock)
+        if not kill_by_subreaper(target.owner, target.spare, host, clock) and target.has_command:
+            raise _tell_unproved(f"environment:{value}", target.owner, host, clock)
         kill_owner(target.owner, host, clock)
 
     def release(self, value: str) -> None:
         """Nothing is held."""
-
-
-def _kill_by_subreaper(mark: str, owner: ProcessIdentity, target: Target, host: Host, clock: Clock) -> None:
-    with open_process(owner, host) as descriptor:
-        if descriptor is not None and not is_dead(descriptor):
-            # Stopped, it records nothing more while its descendants die; as subreaper it inherits every one of them, and reaps none.
-            signal.pidfd_send_signal(descriptor, signal.SIGSTOP)
-            _wait_stopped(owner, descriptor, clock)
-            kill_descendants(owner.pid, clock, target.spare)
-            if not is_dead(descriptor):
-                return
-    if target.has_command:
-        raise _tell_unproved(mark, owner, host, clock)
-
-
-def _wait_stopped(owner: ProcessIdentity, descriptor: int, clock: Clock) -> None:
-    deadline = clock.monotonic() + DEATH_SECS
-    while not is_stopped(owner) and not is_dead(descriptor):
-        if clock.monotonic() >= deadline:
-            raise FenceIncompleteError(f"process {owner.pid} does not stop (waited {DEATH_SECS:g} s); {NOTHING_TOUCHED}")
-        clock.pause(0.001)
 
 
 def _tell_unproved(mark: str, owner: ProcessIdentity, host: Host, clock: Clock) -> FenceIncompleteError:

@@ -3,9 +3,9 @@
 Inode numbers of namespaces are used again once nobody is in one, so the number alone could name a stranger: a namespace of ours is known
 by its NIS domain name, a digest of the mark, which nothing reads and a further unshare copies.
 
-Death is proved by two empty sweeps of /proc. A sweep counts only when every process in it was seen alive and no member: who is listed and
-gone when it is looked at may have left a child with a higher number, which the listing did not come to. A process with rights over its
-namespace could give itself another name: not defended, as a move out of a cgroup is not.
+While the shim lives, death is proved through it, as with the environment mark; else by two empty sweeps of /proc. A sweep counts only when
+every process in it was seen alive and no member: who is listed and gone when it is looked at may have left a child that was not listed.
+A process with rights over its namespace could give itself another name: not defended, as a move out of a cgroup is not.
 """
 
 import contextlib
@@ -20,8 +20,9 @@ from blake3 import blake3
 from eventlog.errors import FenceIncompleteError
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import read_start_ticks, read_stat
-from recovery.space.marks.descendants import describe, end_children, list_living, list_processes
+from recovery.space.marks.descendants import describe, end_children, list_living, list_processes, read_newest
 from recovery.space.marks.process import check_namespace, kill_owner
+from recovery.space.marks.subreaper import kill_by_subreaper
 from recovery.space.marks.values import DEATH_SECS, NOTHING_TOUCHED, Joined, Target
 from recovery.space.namespaces import CLONE_NEWUTS, name_domain, unshare_private
 
@@ -37,6 +38,7 @@ libc.getdomainname(name, 65)
 sys.stdout.buffer.write(name.value)
 """
 READER_SECS = 30.0
+CHASES = 200
 
 
 def domain_name(value: str) -> str:
@@ -67,7 +69,10 @@ class Uts:
     def kill(self, value: str, target: Target, host: Host, clock: Clock) -> None:
         if target.owner is not None:
             check_namespace(target.owner, host)
+            is_proved = kill_by_subreaper(target.owner, target.spare, host, clock)
             kill_owner(target.owner, host, clock)
+            if is_proved:
+                return
         with _Namespaces(domain_name(value)) as namespaces:
             _kill_members(namespaces, clock)
 
@@ -82,6 +87,8 @@ def _kill_members(namespaces: "_Namespaces", clock: Clock) -> None:
         members, is_whole = namespaces.sweep()
         for pid in members:
             namespaces.kill(pid)
+        if not is_whole:
+            namespaces.chase()
         if not members:
             empty += is_whole
         else:
@@ -99,6 +106,7 @@ class _Namespaces:
         self._name = name
         self._own = os.stat("/proc/self/ns/uts").st_ino
         self._known: dict[int, tuple[int, bool]] = {}
+        self._newest = 0
         self._dead: set[tuple[int, int]] = set()
 
     def __enter__(self) -> "_Namespaces":
@@ -111,7 +119,8 @@ class _Namespaces:
     def sweep(self) -> tuple[list[int], bool]:
         """Every living process in a namespace of this name; and whether nobody was gone, or newly dead, by the time it was looked at."""
         members, is_whole = [], True
-        for pid in sorted(list_processes(), reverse=True):  # the youngest first: they go first
+        self._newest = read_newest()
+        for pid in list_processes():
             task = _living_task(pid)
             belongs = self._is_member(task) if task else None
             if belongs is None and not self._is_long_dead(pid):
@@ -119,6 +128,16 @@ class _Namespaces:
             elif belongs:
                 members.append(pid)
         return members, is_whole
+
+    def chase(self) -> None:
+        """Kill members among what was started since the last look, again and again: so a line of processes that each start the next and
+        end is met, where a look at everything takes longer than any of them lives."""
+        for _ in range(CHASES):
+            newest = read_newest()
+            # After the highest number the lowest come again: what was given before that is left to the next sweep.
+            for pid in range(newest, self._newest if newest >= self._newest else 0, -1):
+                self.kill(pid)
+            self._newest = newest
 
     def _is_long_dead(self, pid: int) -> bool:
         """Whether it is a zombie that was one at an earlier sweep: it has had no child since."""
