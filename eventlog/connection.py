@@ -245,7 +245,8 @@ def _settle(connection: apsw.Connection, path: str, busy_ms: int, clock: Clock, 
 
 
 def set_page_size(connection: apsw.Connection) -> None:
-    """16 KiB pages keep every row size within 1.08 x of the bare insert (FACTS, "Log")."""
+    """16 KiB: most events and changes fit into their page whole, also where a row may take a quarter of it only (eventlog/README, "Pages",
+    with the sizes that do not, and what smaller pages cost)."""
     connection.pragma("page_size", PAGE_BYTES)
 
 

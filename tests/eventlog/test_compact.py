@@ -869,3 +869,71 @@ def test_a_plan_is_made_by_a_reader(tmp_path: Path) -> None:
     reader = Reader.open(path)
     assert plan_compaction(reader, Policy(3), takes_orphans=True).contents == 3
     reader.close()
+
+
+def format_2(directory: Path) -> str:
+    return support.as_format_2(grown(directory, calls=3, size=60_000))
+
+
+def format_of(path: str) -> int:
+    reader = Reader.open(path)
+    try:
+        return reader.format
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize("step", ["before", "locked", "after"])
+def test_a_kill_while_a_log_of_format_2_becomes_one_of_format_3_leaves_one_of_them_whole(tmp_path: Path, step: str) -> None:
+    path = format_2(tmp_path)
+    before = all_events(path)
+    support.kill_at(f"driver@0:cluster.commit.{step}:1", lambda: compact_small_pages(path))
+    assert format_of(path) == (3 if step == "after" else 2)
+    assert all_events(path) == before
+    check(path)
+    assert run(path).note == "" and format_of(path) == 3
+    assert all_events(path) == before
+    check(path)
+
+
+def test_a_log_of_format_2_stays_one_where_there_is_no_room_for_its_rows_twice(tmp_path: Path) -> None:
+    place = tmp_path / "small"
+    place.mkdir()
+    source = format_2(tmp_path)
+    support.checkpoint(source)
+    size = os.path.getsize(source)
+
+    def compact_without_room() -> None:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size + MIB}", "tmpfs", str(place)], check=True)
+        path = str(shutil.copy(source, place))
+        done = run(path)
+        assert "the log stays format 2: to become format 3 it needs" in done.note and format_of(path) == 2
+        check(path)
+
+    run_with_own_mounts(compact_without_room)
+
+
+def test_a_log_of_format_2_that_lacks_a_trigger_does_not_become_one_of_format_3(tmp_path: Path) -> None:
+    path = format_2(tmp_path)
+    handle = apsw.Connection(path)
+    handle.execute("DROP TRIGGER event_no_delete").fetchall()
+    handle.close()
+    writer = support.open_writer(path)
+    with pytest.raises(CorruptError, match="lacks its trigger event_no_delete"):
+        writer.cluster()
+    assert writer.reader.format == 2 and writer.reader.rows("PRAGMA foreign_keys") == [(1,)]
+    writer.close()
+
+
+def test_a_compacted_log_of_format_2_refuses_and_enforces_what_a_new_one_does(tmp_path: Path) -> None:
+    path = format_2(tmp_path)
+    run(path)
+    writer = support.open_writer(path)
+    triggers = {str(name): str(sql) for name, sql in writer.reader.rows("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'")}
+    assert triggers == connection.expected_triggers(3)
+    assert writer.reader.rows("PRAGMA foreign_keys") == [(1,)] and writer.reader.rows("PRAGMA foreign_key_check") == []
+    columns = "stream, seq, idx, path, op, kind, mode, size, mtime_ns"
+    orphan = f"INSERT INTO image_change ({columns}) VALUES ('nightly', 99, 0, x'61', 'del', '', 0, 0, 0)"
+    with pytest.raises(CorruptError, match="FOREIGN KEY"):
+        writer.maintain("try", lambda handle: handle.execute(orphan).fetchall())
+    writer.close()
