@@ -10,7 +10,7 @@ from typing import overload
 import msgspec
 
 from eventlog.errors import CorruptError
-from eventlog.image_tree import Draft, ImageTree
+from eventlog.image_tree import Directory, Draft, ImageTree
 from eventlog.image_values import (
     Change,
     Entry,
@@ -53,26 +53,28 @@ def _diff_trees(before: ImageTree, after: ImageTree) -> tuple[Change, ...]:
     known = before.directories.get
     pairs = [(path, known(path), directory) for path, directory in after.directories.items() if known(path) is not directory]
     for path, found, directory in pairs:
-        if found is None or not found.equals(directory):
-            changes += _diff_entries(path, before.names_in(path), directory.entries)
+        if found is not None and (found.is_known_equal(directory) or not directory.is_copy_of(found) and found.equals(directory)):
+            continue
+        changes += _diff_directory(path, found, directory)
     for path in before.directories.keys() - after.directories.keys():
-        changes += _diff_entries(path, before.names_in(path), {})
+        changes += _diff_directory(path, before.directories[path], _NO_NAMES)
     changes.sort(key=lambda change: change.path)
     return tuple(changes)
 
 
-def _diff_entries(path: bytes, before: Image, after: Image) -> Iterator[Change]:
-    """The changes of the names directly in the directory `path`. Two trees have most entries in common, as the same objects."""
+_NO_NAMES = Directory({})
+
+
+def _diff_directory(path: bytes, before: Directory | None, after: Directory) -> Iterator[Change]:
+    """The changes of the names directly in the directory `path`."""
     prefix = path + b"/" if path else b""
-    known = before.get
-    new = 0
-    for name, old, entry in [(name, known(name), entry) for name, entry in after.items() if known(name) is not entry]:
-        new += old is None
-        if old != entry:
+    for name in after.list_differing(before):
+        old, entry = None if before is None else before.entries.get(name), after.entries.get(name)
+        if entry is None:
+            if old is not None:
+                yield delete_change(prefix + name)
+        elif old != entry:
             yield _change_to(prefix + name, old, entry)
-    if len(after) - new < len(before):
-        for name in before.keys() - after.keys():
-            yield delete_change(prefix + name)
 
 
 def is_identity_change(changes: Iterable[Change]) -> bool:

@@ -8,6 +8,7 @@ What must hold:
 """
 
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, MutableMapping
+from weakref import ref
 
 from eventlog.image_values import Entry
 
@@ -15,23 +16,62 @@ _NO_ENTRIES: dict[bytes, Entry] = {}
 
 
 class Directory:
-    """The names directly in one directory. `twin` is another object last found equal to it, or None."""
+    """The names directly in one directory. `twin` is another object last found equal to it, or None. A copy remembers of what it is one and
+    which names were written since; only its maker writes, and only before it stands in a tree."""
 
-    __slots__ = ("entries", "twin")
+    __slots__ = ("__weakref__", "_origins", "_written", "entries", "twin")
 
-    def __init__(self, entries: dict[bytes, Entry]) -> None:
+    def __init__(self, entries: dict[bytes, Entry], origin: "Directory | None" = None) -> None:
         self.entries = entries
         self.twin: Directory | None = None
+        self._origins = () if origin is None else tuple(ref(one) for one in (origin, origin.twin) if one is not None)
+        self._written: set[bytes] = set()
+
+    def copy(self) -> "Directory":
+        """A directory of the same names, to be written."""
+        return Directory(dict(self.entries), self)
+
+    def put(self, name: bytes, entry: Entry) -> None:
+        """Set the entry of a name."""
+        self.entries[name] = entry
+        self._written.add(name)
+
+    def drop(self, name: bytes) -> None:
+        """Take a name away, if it is there."""
+        if self.entries.pop(name, None) is not None:
+            self._written.add(name)
+
+    def is_copy_of(self, other: "Directory") -> bool:
+        """Whether this was made as a copy of that one, or of its twin of then."""
+        return any(origin() is other for origin in self._origins)
+
+    def list_differing(self, before: "Directory | None") -> Iterable[bytes]:
+        """The names in which this directory differs from `before` (None: one without names); of a copy of it, all that were written."""
+        if before is not None and self.is_copy_of(before):
+            return self._written
+        known, entries = ({} if before is None else before.entries), self.entries
+        names = [name for name, entry in entries.items() if (old := known.get(name)) is not entry and old != entry]
+        if len(entries) - sum(name not in known for name in names) < len(known):
+            names += known.keys() - entries.keys()
+        return names
 
     def equals(self, other: "Directory") -> bool:
         """Whether both hold equal entries; remembered, so that asking again about the same two costs nothing."""
-        if self is other or self.twin is other or other.twin is self:
+        if self.is_known_equal(other):
             return True
         if self.entries != other.entries:
             return False
+        self.remember_equal(other)
+        return True
+
+    def is_known_equal(self, other: "Directory") -> bool:
+        """Whether the two were found equal, or are one; False says nothing."""
+        return self is other or self.twin is other or other.twin is self
+
+    def remember_equal(self, other: "Directory") -> None:
+        """The two were found equal."""
         self.twin = None  # one link, never a chain that would keep old images alive
         other.twin = self
-        return True
 
 
 class Hashed:
@@ -121,7 +161,7 @@ class ImageTree(Mapping[bytes, Entry]):
             before = self.directories.get(path)
             after = directories[path]
             if before is not after:
-                following.stale.setdefault(path, set()).update(_differing(before.entries if before else {}, after.entries))
+                following.stale.setdefault(path, set()).update(after.list_differing(before))
         gone_or_new = (self.directories.keys() ^ directories.keys()) - {b""}
         for path in gone_or_new:
             following.note_stale(path)
@@ -139,7 +179,7 @@ class ImageTree(Mapping[bytes, Entry]):
             if after is not None and after.entries:
                 following.directories[path] = after
                 if before is not None and path in following.hashed:
-                    following.stale.setdefault(path, set()).update(_differing(before.entries, after.entries))
+                    following.stale.setdefault(path, set()).update(after.list_differing(before))
             elif before is None:
                 continue
             else:
@@ -176,11 +216,6 @@ class _Items(ItemsView[bytes, Entry]):
         return self._tree._pairs()
 
 
-def _differing(before: Mapping[bytes, Entry], after: Mapping[bytes, Entry]) -> list[bytes]:
-    names = [name for name in before if name not in after]
-    return names + [name for name, entry in after.items() if before.get(name) is not entry]
-
-
 class Draft(MutableMapping[bytes, Entry]):
     """A tree in the making: copies a directory when it is first written, and the tree it began with stays as it is."""
 
@@ -188,7 +223,7 @@ class Draft(MutableMapping[bytes, Entry]):
         self._base = base
         self._root = base.root
         self._directories = dict(base.directories)
-        self._mine: dict[bytes, dict[bytes, Entry]] = {}
+        self._mine: dict[bytes, Directory] = {}
         self._written: dict[bytes, set[bytes]] = {}
 
     def __getitem__(self, path: bytes) -> Entry:
@@ -204,7 +239,7 @@ class Draft(MutableMapping[bytes, Entry]):
             self._root = entry
             return
         parent, _, name = path.rpartition(b"/")
-        self._own(parent)[name] = entry
+        self._own(parent).put(name, entry)
         self._written[parent].add(name)
 
     def __delitem__(self, path: bytes) -> None:
@@ -217,9 +252,9 @@ class Draft(MutableMapping[bytes, Entry]):
         if not self.has_names(parent) or name not in self._directories[parent].entries:
             raise KeyError(path)
         mine = self._own(parent)
-        del mine[name]
+        mine.drop(name)
         self._written[parent].add(name)
-        if not mine:
+        if not mine.entries:
             del self._directories[parent], self._mine[parent]
 
     def __iter__(self) -> Iterator[bytes]:
@@ -253,11 +288,10 @@ class Draft(MutableMapping[bytes, Entry]):
         if path:
             following.note_stale(path)
 
-    def _own(self, path: bytes) -> dict[bytes, Entry]:
+    def _own(self, path: bytes) -> Directory:
         mine = self._mine.get(path)
         if mine is None:
             before = self._directories.get(path)
-            mine = self._mine[path] = dict(before.entries) if before is not None else {}
-            self._directories[path] = Directory(mine)
+            mine = self._mine[path] = self._directories[path] = Directory({}) if before is None else before.copy()
             self._written.setdefault(path, set())
         return mine

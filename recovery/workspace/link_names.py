@@ -52,6 +52,6 @@ def _give(listing: Listing, name: bytes, group: _Group, leader: bytes | None, ta
     _, version, entry = group.newest
     wanted = msgspec.structs.replace(entry, link=leader)
     if listing.directory.entries[name] != wanted:
-        listing.own(taken)[name] = wanted
+        listing.own(taken).put(name, wanted)
     if listing.versions[name] != version:
         listing.keys[name] = None

@@ -29,12 +29,12 @@ class Listing(msgspec.Struct):
     below: dict[bytes, tuple[int, int]]
     excluded: set[bytes]
 
-    def own(self, taken: set[int]) -> dict[bytes, Entry]:
-        """The entries, to be written to: a copy made once per scan, for the directory may stand in an image. `taken`: ids of copies."""
+    def own(self, taken: set[int]) -> Directory:
+        """The directory, to be written to: a copy made once per scan, for it may stand in an image. `taken`: ids of copies."""
         if id(self.directory) not in taken:
-            self.directory = Directory(dict(self.directory.entries))
+            self.directory = self.directory.copy()
             taken.add(id(self.directory))
-        return self.directory.entries
+        return self.directory
 
 
 def empty_listing() -> Listing:

@@ -259,11 +259,11 @@ class Walk:
         listing.linked.pop(name, None)
         listing.versions.pop(name, None)
         if listing.directory.entries.get(name) != entry:  # of a file with further names: until its group is known
-            entries = listing.own(self._taken)
+            mine = listing.own(self._taken)
             if entry is None:
-                entries.pop(name, None)
+                mine.drop(name)
             else:
-                entries[name] = entry
+                mine.put(name, entry)
         if untracked:
             listing.untracked[name] = untracked
         else:
@@ -274,7 +274,7 @@ class Walk:
         """The name is not there, or is none of ours."""
         listing = frame.listing
         if name in listing.directory.entries:
-            del listing.own(self._taken)[name]
+            listing.own(self._taken).drop(name)
         listing.keys.pop(name, None)
         listing.linked.pop(name, None)
         listing.versions.pop(name, None)

@@ -65,6 +65,20 @@ def test_a_tree_with_other_directories_is_the_tree_of_them(before: Plain, after:
         following = made
 
 
+def test_a_diff_of_a_copied_directory_asks_what_was_written_and_finds_the_same() -> None:
+    image = directory_of(300)
+    tree, twin = ImageTree.of(image), ImageTree.of(image)
+    assert twin == tree and tree.directories[b"d"].is_known_equal(twin.directories[b"d"])
+    changes = (put_change(b"d/00003", file_entry(b"new")), delete_change(b"d/00004"), put_change(b"d/new", file_entry(b"new")))
+    for base in (tree, twin):
+        folded = fold_changes(base, changes)
+        assert set(folded.directories[b"d"].list_differing(base.directories[b"d"])) == {b"00003", b"00004", b"new"}
+        for before in (tree, twin):
+            assert diff(before, folded) == changes and diff(folded, before) == diff(dict(folded), image)
+        undone = fold_changes(folded, diff(folded, base))
+        assert diff(base, undone) == () and diff(folded, undone) == diff(dict(folded), image)
+
+
 def test_a_directory_that_lost_its_names_and_nothing_else_is_hashed_anew() -> None:
     image = directory_of(2) | {b"d/e": Entry("d", 0o755), b"d/e/f": file_entry(b"f")}
     tree = ImageTree.of(image)
