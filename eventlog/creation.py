@@ -47,8 +47,6 @@ def publish_log(path: str, fill: Callable[[Writer], None], ids: Ids, origin: str
     temporary = f"{path}.new-{os.getpid()}-{ids.new_id().hex()}"
     try:
         _make(temporary, path, fill, ids, origin, redact)
-    except apsw.Error as error:
-        raise connection.translate(error, path) from error
     except FileExistsError:
         raise
     except OSError as error:
@@ -65,6 +63,8 @@ def _make(temporary: str, path: str, fill: Callable[[Writer], None], ids: Ids, o
         finally:
             os.close(descriptor)
         durable.link(temporary, path, "log.create")
+    except apsw.Error as error:
+        raise connection.translate(error, path) from error  # now: what was lacking is given back below
     finally:
         for name in (temporary, *(temporary + suffix for suffix in ("-wal", "-shm", "-journal"))):
             if os.path.exists(name):
