@@ -14,6 +14,7 @@ from eventlog.errors import CrashworthyError
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
 from recovery.command_image import ImageOrder, take_image
 from recovery.command_quarantine import EmptyOrder, check_out_quarantine, empty_decisions, list_quarantine, show_quarantine
+from recovery.command_release import release_holder
 from recovery.command_restore import RestoreOrder, restore_image
 from recovery.driver.entry import Order, Ports, drive
 from recovery.opening import check_log_exists
@@ -69,6 +70,12 @@ def plan(state: StateArgument, as_json: Annotated[bool, typer.Option("--json", h
     else:
         print("\n".join(explain(found)))
     return 0 if found.is_idle else 2
+
+
+@app.command()
+def release(state: StateArgument, as_json: JsonOption = False) -> int:
+    """Free a workspace of a parked session, so that another session may have it; refused while anything of the session lives."""
+    return release_holder(str(state), as_json, _settings(), _ports())
 
 
 @app.command()

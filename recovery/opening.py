@@ -24,6 +24,7 @@ from recovery.script import Session, call_to_json
 from recovery.space.ledger import create_ledger
 from recovery.space.ledger_lines import LEDGER_FORMAT
 from recovery.space.local import SpacePaths
+from recovery.space.places import contains, look_at
 from recovery.space.records import Header
 from recovery.state import SessionState
 from recovery.workspace.content import read_verified
@@ -52,14 +53,18 @@ def space_paths(state: str) -> SpacePaths:
 
 
 def check_places(state: str, workspace: str) -> None:
-    """Raise MisuseError when workspace and state directory contain each other (S1), or the latter is a file. Links are resolved."""
+    """Raise MisuseError when workspace and state directory contain each other (S1), by whatever way they are reached, or the latter is a
+    file."""
     if os.path.exists(state) and not os.path.isdir(state):
         raise MisuseError(f"the state directory {show_text(state)} is not a directory; name another in the session file")
-    real_state, real_workspace = os.path.realpath(state), os.path.realpath(workspace)
-    for inner, outer, what in ((real_state, real_workspace, "state directory"), (real_workspace, real_state, "workspace")):
-        if inner == outer or inner.startswith(outer.rstrip("/") + "/"):
+    in_state, in_workspace = look_at(state), look_at(workspace)
+    for inner, outer, what in ((in_state, in_workspace, "state directory"), (in_workspace, in_state, "workspace")):
+        if contains(outer, inner):
             other = "workspace" if what == "state directory" else "state directory"
-            raise MisuseError(f"the {what} {show_text(inner)} lies inside the {other} {show_text(outer)}; move one of them out")
+            raise MisuseError(
+                f"the {what} {show_text(os.fsdecode(inner.path))} lies inside the {other} {show_text(os.fsdecode(outer.path))}; "
+                "move one of them out"
+            )
 
 
 def should_exist(state: str) -> bool:

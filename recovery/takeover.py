@@ -66,14 +66,16 @@ def _lives(attempt: Attempt, host: Host) -> bool:
 
 
 def choose_fates(ledger: LedgerState, state: SessionState, alive: set[str]) -> dict[str, Fate]:
-    """The fate of every attempt without an exit record (T2). Pure; `alive` are the keys whose shim lives by identity."""
+    """The fate of every attempt without an exit record, and of what exited ones left alive (T2): that is condemned, the exit stays as it
+    is. Pure; `alive` are the keys whose shim lives by identity."""
     claimable = _claimable_key(state)
     fates: dict[str, Fate] = {}
     for key, attempt in ledger.attempts.items():
-        if not attempt.is_open:
+        if not attempt.is_open and not attempt.has_kept:
             continue
         is_claimed = (
             key == claimable
+            and attempt.is_open
             and attempt.prepared.kind == "command"
             and attempt.start is not None
             and attempt.fate != "condemned"

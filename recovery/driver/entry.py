@@ -147,8 +147,8 @@ def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socke
                 holders.release(root, name, state_directory)
             raise
         holders.claim(root, name, state_directory, is_finished)  # again: another process may have given up and let go in between
-        holders.note_begun(root, name, state_directory)
     check_log_exists(order.state)
+    holders.note_begun(root, name, state_directory)
     check_writable_place(order.state, allow_network=settings.allow_network)
     remove_second_names(order.state)
     known = known or _read(order.state, StreamId(name))
@@ -158,7 +158,9 @@ def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socke
         holders.release(root, name, state_directory)
         return _say_finished(order.state, name, None)
     ensure_ledger(known[0], space_paths(order.state))
-    code = _drive_epoch(order, settings, ports, spawner, setting, root, known)
+    code = _drive_epoch(
+        order, settings, ports, spawner, setting, root, known, lambda: holders.claim(root, name, state_directory, is_finished)
+    )
     if code == 0 and order.act is None:
         holders.release(root, name, state_directory)
     return code
@@ -197,8 +199,9 @@ def _read(state: str, stream: StreamId | None) -> Known:
 
 
 def _drive_epoch(
-    order: Order, settings: Settings, ports: Ports, spawner: socket.socket, setting: MarkSetting, root: str, known: Known
-) -> int:
+    order: Order, settings: Settings, ports: Ports, spawner: socket.socket, setting: MarkSetting, root: str, known: Known,
+    hold: Callable[[], bool],
+) -> int:  # fmt: skip
     state = known[0]
     paths = space_paths(order.state)
     ledger = _open_ledger(paths.ledger, ports.clock)
@@ -207,6 +210,11 @@ def _drive_epoch(
     nonce = ports.ids.new_id().hex()
     driver = events.DriverIdentity(nonce, identity.pid, identity.start_ticks, identity.boot_id, identity.pid_namespace)
     identity_file = leave_identity(order.state, Writing(nonce, identity, epoch, DRIVE))
+    try:
+        hold()  # again: a release that saw no driver here may have let go of the workspace; from now on it sees one
+    except CrashworthyError:
+        durable.unlink(identity_file, "identity")
+        raise
     unlock = Unlock(order.state, epoch, ports.clock, ports.host, _tell)
     if isinstance(ledger, Ledger):
         ledger.judge_holders(settings.lock_secs, unlock.free_ledger(ledger))

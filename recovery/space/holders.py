@@ -1,6 +1,7 @@
 """The registry of holders (S1): which session has which workspace root. One locked directory per person, one record per resolved root.
 
-Equal, ancestor and descendant roots are refused: two sessions on one tree would each take the other's changes for outside changes.
+Equal, ancestor and descendant roots are refused, by whatever way they are reached (places.py): two sessions on one tree would each take the
+other's changes for outside changes. A record holds until its session finishes or is released (`recovery release`).
 """
 
 import contextlib
@@ -15,6 +16,7 @@ from eventlog.errors import MisuseError
 from eventlog.ports import Clock
 from eventlog.show import show_text
 from recovery.space.lock import FileLock
+from recovery.space.places import look_at, overlap
 
 
 class Holders:
@@ -30,14 +32,16 @@ class Holders:
         self._lock.close()
 
     def claim(self, root: str, session: str, state: str, is_finished: Callable[[str], bool]) -> bool:
-        """Hold the resolved `root` for a session; True when it did not hold it before. `is_finished(state directory)` tells of another
-        holder that its session has ended.
+        """Hold `root` for a session; True when it did not hold it before. `is_finished(state directory)` tells of another holder that its
+        session has ended.
 
-        Raises MisuseError naming the holder.
+        Raises MisuseError naming the holder, or a record that cannot be read.
         """
+        root = os.path.realpath(root)
         with self._lock.held():
+            place = look_at(root)
             for path, record in self._records():
-                if (record["session"], record["state"]) == (session, state) or not _overlap(root, record["root"]):
+                if (record["session"], record["state"]) == (session, state) or not overlap(place, look_at(record["root"])):
                     continue
                 if not is_finished(record["state"]):
                     raise MisuseError(_refusal(root, record, path))
@@ -61,12 +65,24 @@ class Holders:
             mine = (root, session, state, "yes")
             return any((record["root"], record["session"], record["state"], record["begun"]) == mine for _, record in self._records())
 
-    def release(self, root: str, session: str, state: str) -> None:
-        """Give the root back; nothing happens when somebody else holds it."""
+    def held_by(self, session: str, state: str) -> list[str]:
+        """The roots that a session holds."""
         with self._lock.held():
-            for path, record in self._records():
-                if (record["root"], record["session"], record["state"]) == (root, session, state):
-                    durable.unlink(path, "holder")
+            return [record["root"] for _, record in self._records() if (record["session"], record["state"]) == (session, state)]
+
+    def release(self, root: str, session: str, state: str, check: Callable[[], None] = lambda: None) -> bool:
+        """Give the root back; False, and nothing happens, when the session does not hold it. `check` is asked with the registry locked, so
+        that nobody can claim meanwhile; what it raises keeps the record."""
+        with self._lock.held():
+            held = [
+                path
+                for path, record in self._records()
+                if (record["root"], record["session"], record["state"]) == (root, session, state)
+            ]
+            check()
+            for path in held:
+                durable.unlink(path, "holder")
+        return bool(held)
 
     def _path(self, root: str) -> str:
         return os.path.join(self._directory, blake3(os.fsencode(root)).hexdigest(16) + ".json")
@@ -77,8 +93,8 @@ class Holders:
             if not name.endswith(".json"):
                 continue
             path = os.path.join(self._directory, name)
-            with contextlib.suppress(FileNotFoundError), open(path, encoding="utf-8", errors="surrogateescape") as file:
-                found.append((path, _parse(path, file.read())))
+            with contextlib.suppress(FileNotFoundError):
+                found.append((path, _read(path)))
         return found
 
 
@@ -86,20 +102,22 @@ def _body(root: str, session: str, state: str, begun: str) -> bytes:
     return json.dumps({"root": root, "session": session, "state": state, "begun": begun}).encode()
 
 
-def _parse(path: str, text: str) -> dict[str, str]:
+def _read(path: str) -> dict[str, str]:
+    """One record. Fail-closed: what cannot be read might hold the root that is asked for."""
     try:
-        record = json.loads(text)
-    except ValueError as error:
-        raise MisuseError(
-            f"{show_text(path)}: not a holder record; look at it, and remove it when no session uses that workspace"
-        ) from error
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            record = json.loads(file.read())
+    except FileNotFoundError:
+        raise
+    except (ValueError, RecursionError, OSError) as error:
+        raise _not_a_record(path) from error
     if not isinstance(record, dict) or not all(isinstance(record.get(name), str) for name in ("root", "session", "state", "begun")):
-        raise MisuseError(f"{show_text(path)}: not a holder record; look at it, and remove it when no session uses that workspace")
+        raise _not_a_record(path)
     return record
 
 
-def _overlap(one: str, other: str) -> bool:
-    return one == other or one.startswith(other.rstrip("/") + "/") or other.startswith(one.rstrip("/") + "/")
+def _not_a_record(path: str) -> MisuseError:
+    return MisuseError(f"{show_text(path)}: not a holder record; look at it, and remove it when no session uses that workspace")
 
 
 def _refusal(root: str, record: dict[str, str], path: str) -> str:
@@ -108,4 +126,4 @@ def _refusal(root: str, record: dict[str, str], path: str) -> str:
     state = show_text(record["state"])
     if not os.path.isdir(record["state"]):
         return f"{held}, whose state directory {state} is gone; put it back, or remove {show_text(path)} once none of its processes runs"
-    return f"{held}; finish it first with `recovery drive {state}`"
+    return f"{held}; finish it with `recovery drive {state}`, or free the workspace of it with `recovery release {state}`"

@@ -57,7 +57,7 @@ def judge_key(state: LedgerState, key: str, call: int | None, digest: str) -> An
 
     `call` is the call that the key belongs to (None for work outside any call and for commands started by hand).
     """
-    attempt = state.attempts.get(key)
+    attempt = state.find(key)
     if attempt is None:
         return _judge_absent(state, key, call)
     if attempt.prepared.digest != digest:

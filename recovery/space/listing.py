@@ -51,11 +51,12 @@ class ListedAttempt:
 
 
 def list_attempts(state: LedgerState, alive: Collection[str]) -> list[ListedAttempt]:
-    """Every key that the ledger holds, in the order of their announcement. `alive` are the keys whose shim lives by identity.
+    """Every key that the ledger holds: those that ended by hand, then the others, each in their order. `alive` are the keys whose shim
+    lives by identity.
 
     Raises InternalError for a combination that no sound ledger holds.
     """
-    return [_list(attempt, attempt.prepared.key in alive) for attempt in state.attempts.values()]
+    return [_list(attempt, attempt.prepared.key in alive) for attempt in state.every()]
 
 
 def word_of(attempt: Attempt, is_alive: bool) -> AttemptWord:
@@ -66,7 +67,7 @@ def word_of(attempt: Attempt, is_alive: bool) -> AttemptWord:
     if attempt.void:
         return AttemptWord.VOID
     if attempt.exit is not None:
-        return AttemptWord.CUT if attempt.cut else AttemptWord.KEPT if attempt.exit.left else AttemptWord.EXITED
+        return AttemptWord.CUT if attempt.cut else AttemptWord.KEPT if attempt.has_kept else AttemptWord.EXITED
     if attempt.start is not None:
         return _word_of_started(attempt, is_alive)
     if attempt.torn:

@@ -200,7 +200,7 @@ class LocalSpace:
         else:
             self._wait_claimed(key, shim)
         self._ledger.refresh()
-        attempt = self._ledger.state.attempts.get(key)
+        attempt = self._ledger.state.find(key)
         if attempt is None or attempt.exit is None:
             raise self._lost(f"the shim of {key} ended without an exit record; drive again: recovery decides what its command did")
         return attempt.exit

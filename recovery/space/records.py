@@ -5,11 +5,10 @@ void. Fates are given by a takeover to attempts without an exit record: condemne
 ever (rule T2).
 
 What is dropped (rule S3): attempts of calls up to the high-water mark, and work outside any call, once they are resolved. The marks
-stay, so that a key that is not there any more is known as collected and is never taken for new. A command started by hand has no call,
-and is never dropped.
-"""
+stay, so XX"""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -178,6 +177,16 @@ class Attempt:
         """No exit record and not void: a takeover must give it a fate."""
         return self.exit is None and not self.void
 
+    @property
+    def is_resolved(self) -> bool:
+        """Nothing of it can live any more: it ended or never starts, nothing was kept alive, and no kill of it is still to be proved."""
+        return self.is_proved_dead or not (self.is_open or self.has_kept or self.fate == "condemned")
+
+    @property
+    def has_kept(self) -> bool:
+        """Processes that its command left behind were kept alive by policy, and are not proved dead since."""
+        return self.exit is not None and self.exit.left > 0 and not self.is_proved_dead
+
 
 @dataclass(slots=True)
 class Helper:
@@ -185,6 +194,10 @@ class Helper:
 
     registered: Register
     condemned: bool = False
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Attempt)
 
 
 class Compacted(msgspec.Struct, frozen=True, tag_field="op", tag="compacted"):
@@ -201,6 +214,7 @@ class Compacted(msgspec.Struct, frozen=True, tag_field="op", tag="compacted"):
     moved: dict[int, int]
     compactions: int
     attempts: list[Attempt]
+    ended: dict[str, msgspec.Raw]
     helpers: list[Helper]
 
 
@@ -227,12 +241,14 @@ class LedgerState:
 
     `highest_call` is the highest call ever prepared; `collected` and `collected_work` are the high-water marks: everything resolved of
     calls up to the one, and of work for decisions up to the seq of the other, was dropped. `moved` counts, by seq of its decision, the
-    paths that the file worker displaced for each restore. `compactions` tells how often the file was written anew.
+    paths that the file worker displaced for each restore. `compactions` tells how often the file was written anew. `attempts` are those
+    that a takeover, a call or a wait may be concerned with; `ended` are commands by hand that are resolved, each as JSON.
     """
 
     header: Header | None = None
     floor: int = 0
     attempts: dict[str, Attempt] = field(default_factory=dict)
+    ended: dict[str, msgspec.Raw] = field(default_factory=dict)
     helpers: dict[str, Helper] = field(default_factory=dict)
     log_seq: int = 0
     log_hash: str = ""
@@ -245,6 +261,18 @@ class LedgerState:
     # What may be dropped one day, so that a collection looks at these and not at every key.
     keys_by_call: dict[int, list[str]] = field(default_factory=dict, compare=False, repr=False)
     work_keys: list[str] = field(default_factory=list, compare=False, repr=False)
+
+    def find(self, key: str) -> Attempt | None:
+        """What the ledger holds of a key, None when nothing."""
+        attempt = self.attempts.get(key)
+        if attempt is None and key in self.ended:
+            return _decoder.decode(self.ended[key])
+        return attempt
+
+    def every(self) -> Iterator[Attempt]:
+        """All attempts, those that ended by hand first."""
+        yield from map(_decoder.decode, self.ended.values())
+        yield from self.attempts.values()
 
 
 def fold_record(state: LedgerState, record: Record, where: str) -> None:
@@ -259,6 +287,7 @@ def fold_record(state: LedgerState, record: Record, where: str) -> None:
         case Condemn():
             for key in record.keys:
                 _condemn(_attempt(state, key, where), record.epoch)
+                _set_aside(state, key)
         case ProvedDead():
             _fold_proved(state, record, where)
         case Prepare():
@@ -270,6 +299,7 @@ def fold_record(state: LedgerState, record: Record, where: str) -> None:
         case Exited():
             _fold_exit(_attempt(state, record.key, where), record, where)
             _count_moves(state, record)
+            _set_aside(state, record.key)
         case Void():
             _fold_void(state, record, where)
         case Collect():
@@ -285,10 +315,21 @@ def fold_record(state: LedgerState, record: Record, where: str) -> None:
 
 
 def _attempt(state: LedgerState, key: str, where: str) -> Attempt:
-    attempt = state.attempts.get(key)
+    attempt = state.find(key)
     if attempt is None:
         raise CorruptError(f"{where}: key {key} was never prepared")
+    if key in state.ended:  # something is still to be said of it
+        del state.ended[key]
+        state.attempts[key] = attempt
     return attempt
+
+
+def _set_aside(state: LedgerState, key: str) -> None:
+    """Keep a command by hand that is resolved as its bytes."""
+    attempt = state.attempts[key]
+    if attempt.is_resolved and attempt.prepared.call is None and attempt.prepared.kind == "command":
+        del state.attempts[key]
+        state.ended[key] = msgspec.Raw(_encoder.encode(attempt))
 
 
 def _see_log(state: LedgerState, seq: int, digest: str) -> None:
@@ -322,12 +363,13 @@ def _condemn(attempt: Attempt, epoch: int) -> None:
 def _fold_proved(state: LedgerState, record: ProvedDead, where: str) -> None:
     for key in record.keys:
         _attempt(state, key, where).is_proved_dead = True
+        _set_aside(state, key)
     for mark in record.helpers:
         state.helpers.pop(mark, None)
 
 
 def _fold_prepare(state: LedgerState, record: Prepare, where: str) -> None:
-    if record.key in state.attempts:
+    if record.key in state.attempts or record.key in state.ended:
         raise CorruptError(f"{where}: key {record.key} is prepared twice")
     _keep(state, Attempt(record, record.epoch))
     _see_log(state, record.log_seq, record.log_hash)
@@ -362,6 +404,7 @@ def _fold_void(state: LedgerState, record: Void, where: str) -> None:
     if attempt.start is not None:
         raise CorruptError(f"{where}: key {record.key} is voided after it started")
     attempt.void = True
+    _set_aside(state, record.key)
 
 
 def _fold_collect(state: LedgerState, record: Collect) -> None:
@@ -385,11 +428,10 @@ def _drop_resolved(state: LedgerState, keys: list[str]) -> list[str]:
     """Drop what is resolved, settled in the log as it is; the keys that stay: what is unresolved is never dropped (S3)."""
     left = []
     for key in keys:
-        attempt = state.attempts[key]
-        if attempt.is_open and not attempt.is_proved_dead:
-            left.append(key)
-        else:
+        if state.attempts[key].is_resolved:
             del state.attempts[key]
+        else:
+            left.append(key)
     return left
 
 
@@ -411,6 +453,7 @@ def _fold_compacted(state: LedgerState, record: Compacted, where: str) -> None:
     state.floor, state.log_seq, state.log_hash = record.floor, record.log_seq, record.log_hash
     state.highest_call, state.collected, state.collected_work = record.highest_call, record.collected, record.collected_work
     state.scan_failures, state.moved, state.compactions = dict(record.scan_failures), dict(record.moved), record.compactions
+    state.ended = dict(record.ended)
     for attempt in record.attempts:
         _keep(state, attempt)
     for helper in record.helpers:
@@ -421,5 +464,6 @@ def compact_state(state: LedgerState, lines: int) -> Compacted:
     """The record that stands for a state to which `lines` lines have led."""
     return Compacted(
         lines, state.floor, state.log_seq, state.log_hash, state.highest_call, state.collected, state.collected_work,
-        dict(state.scan_failures), dict(state.moved), state.compactions + 1, list(state.attempts.values()), list(state.helpers.values()),
+        dict(state.scan_failures), dict(state.moved), state.compactions + 1, list(state.attempts.values()), dict(state.ended),
+        list(state.helpers.values()),
     )  # fmt: skip

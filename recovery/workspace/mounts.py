@@ -50,9 +50,10 @@ def _read_all(descriptor: int) -> bytes:
 
 def _points_beneath(base: bytes, table: bytes) -> frozenset[bytes]:
     prefix = base.rstrip(b"/") + b"/"
-    points = (_unescape(line.split(b" ", 5)[4]) for line in table.splitlines())
+    points = (unescape(line.split(b" ", 5)[4]) for line in table.splitlines())
     return frozenset(point[len(prefix) :] for point in points if point.startswith(prefix) and len(point) > len(prefix))
 
 
-def _unescape(text: bytes) -> bytes:
+def unescape(text: bytes) -> bytes:
+    """A path as the mount table writes it, as it is."""
     return _ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), text) if b"\\" in text else text

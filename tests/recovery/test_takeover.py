@@ -1,10 +1,14 @@
 """Rule T2: which attempts a takeover claims, which it condemns. Pure; the kills are tested in tests/recovery/space."""
 
+import msgspec
 import pytest
 
-from recovery.space.records import Condemn, Record
-from recovery.takeover import choose_fates, claimed_keys
+from recovery.space.listing import AttemptWord, word_of
+from recovery.space.records import Condemn, ProvedDead, Record
+from recovery.takeover import choose_fates, claimed_keys, find_lost
+from tests.helpers import kill_process, wait_until
 from tests.recovery.histories import History
+from tests.recovery.sessions import Sandbox, bash
 from tests.recovery.test_facts import KEY, advance, leave, ledger, prepare, start
 
 
@@ -84,6 +88,42 @@ def test_rule_T2_an_attempt_the_log_does_not_know_is_condemned() -> None:
 
 def test_an_attempt_with_an_exit_gets_no_fate() -> None:
     assert fates(running(), prepare(KEY), start(KEY), leave(KEY)) == {}
+
+
+def test_rule_T2_what_an_exited_attempt_left_alive_is_condemned_and_its_exit_stays_clean() -> None:
+    """Kept by policy, of a settled call or of one whose outcome is not in the log yet: never claimed, and no second exit is waited for."""
+    kept = (prepare(KEY), start(KEY), msgspec.structs.replace(leave(KEY), left=1))
+    assert fates(running(), *kept) == {KEY: "condemned"}
+    state = ledger(*kept, advance(2, **{KEY: "condemned"}))
+    assert not state.attempts[KEY].cut and not state.attempts[KEY].is_resolved
+    assert fates(running(), *kept, advance(2, **{KEY: "condemned"}), ProvedDead(2, [KEY], [])) == {}
+
+
+def test_what_a_takeover_finds_lost_is_what_started_and_has_no_living_shim() -> None:
+    """Told apart then, because afterwards the takeover itself has killed the others (I8)."""
+    other = "log/n/2/1/1"
+    state = ledger(prepare(KEY), start(KEY), prepare(other, call=2), start(other), prepare("waiting"))
+    assert find_lost(state, {other}) == [KEY]
+    assert find_lost(state, {KEY, other}) == []
+    ended = ledger(prepare(KEY), start(KEY), leave(KEY))
+    condemned = ledger(prepare(KEY), start(KEY), advance(2, **{KEY: "condemned"}))
+    assert find_lost(ended, set()) == find_lost(condemned, set()) == []
+
+
+def test_a_takeover_records_what_it_found_lost(sandbox: Sandbox) -> None:
+    """A shim that died before its driver: the next driver finds it dead, and its ledger says so from then on."""
+    driver = sandbox.start("run", sandbox.session(bash('echo $$ > "$WITNESS"; sleep 300')), epoch=1)
+    wait_until(sandbox.witnessed, "the command's start")
+    shim = next(one.start.identity.pid for one in sandbox.ledger().attempts.values() if one.prepared.call and one.start)
+    kill_process(shim)
+    assert driver.end() == 1
+    step = "driver@2:kill.before:1"
+    second = sandbox.start("drive", sandbox.state, epoch=2, wait=(step,))
+    sandbox.steps.wait(step, second)
+    (found,) = [one for one in sandbox.ledger().attempts.values() if one.prepared.call]
+    assert (found.is_lost, found.fate, found.condemned_by) == (True, "condemned", 2)
+    assert word_of(found, False) is AttemptWord.LOST
+    sandbox.steps.kill(step, second)
 
 
 def test_claimed_keys_are_those_without_an_exit() -> None:

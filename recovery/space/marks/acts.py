@@ -108,14 +108,14 @@ def release_mark(mark: str) -> None:
 
 def kill_mark(
     mark: str, owner: ProcessIdentity | None, host: Host, clock: Clock, *,
-    has_command: bool, spare: frozenset[int] = frozenset(), first: ProcessIdentity | None = None,
+    has_command: bool, spare: frozenset[int] = frozenset(), first: ProcessIdentity | None = None, is_owner_spared: bool = False,
 ) -> None:  # fmt: skip
     """Kill everything under a condemned mark and prove it dead; what is given is told by `Target`.
 
-    Raises FenceIncompleteError; no workspace path may be touched then (I7).
+    Raises FenceIncompleteError, DeathUnprovedError; no workspace path may be touched then (I7).
     """
     kind, value = _of(mark)
     steps.reach("kill.before")
     if owner is None or owner.boot_id == host.boot_id():  # another boot: the machine itself ended them
-        kind.kill(value, Target(owner, first, has_command, spare), host, clock)
+        kind.kill(value, Target(owner, first, has_command, spare, is_owner_spared), host, clock)
     steps.reach("kill.after")

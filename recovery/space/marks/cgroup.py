@@ -5,9 +5,10 @@ import contextlib
 import errno
 import os
 import re
+import signal
 
 from eventlog import durable
-from eventlog.errors import FenceIncompleteError
+from eventlog.errors import DeathUnprovedError, FenceIncompleteError
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity
 from recovery.space.marks.descendants import describe
@@ -79,6 +80,8 @@ def kill_cgroup(leaf: str, clock: Clock, seconds: float = DEATH_SECS) -> bool:
     while is_populated(leaf):
         with contextlib.suppress(FileNotFoundError), open(f"{leaf}/cgroup.kill", "w", encoding="ascii") as file:
             file.write("1")
+        if is_populated(leaf):
+            kill_listed(leaf)  # cgroup.kill passes over a process whose leader has ended and which has a living thread
         if clock.monotonic() >= deadline:
             return False
         clock.pause(0.001)
@@ -101,6 +104,23 @@ def list_leaf(leaf: str, name: str = "cgroup.procs") -> list[int]:
     return found
 
 
+def kill_listed(leaf: str) -> None:
+    """SIGKILL each process in a leaf and below through its pidfd: whether it is in the leaf is asked again once it is held."""
+    for pid in list_leaf(leaf):
+        try:
+            descriptor = os.pidfd_open(pid) if pid else -1
+        except OSError:
+            continue  # it has ended
+        if descriptor < 0:
+            continue  # of another pid namespace
+        try:
+            if pid in list_leaf(leaf):
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        finally:
+            os.close(descriptor)
+
+
 def remove_leaf(leaf: str) -> None:
     """Remove an empty leaf and the leaf of its command. A leaf still in use stays: its removal is tidiness, not safety."""
     for path in (leaf + COMMAND, leaf):
@@ -121,9 +141,9 @@ def check_visible(leaf: str, owner: ProcessIdentity, host: Host) -> None:
     base = os.path.dirname(os.path.dirname(leaf))
     if os.path.isdir(leaf) or (owner.pid_namespace == host.pid_namespace() and os.path.exists(f"{base}/cgroup.procs")):
         return
-    raise FenceIncompleteError(
-        f"{leaf}, where process {owner.pid} was put, cannot be seen from here, so the death of what is in it cannot be proved; "
-        "no workspace path was touched; drive again where that cgroup and that pid namespace are visible"
+    raise DeathUnprovedError(
+        f"{leaf}, where process {owner.pid} was put, cannot be seen from here, so the death of what is in it cannot be proved",
+        owner.pid_namespace != host.pid_namespace(),
     )
 
 
@@ -164,7 +184,7 @@ class Cgroup:
     def kill(self, value: str, target: Target, host: Host, clock: Clock) -> None:
         kill_leaf(value, target, host, clock)
         if target.owner is not None and target.owner.pid_namespace == host.pid_namespace():
-            kill_owner(target.owner, host, clock)  # one that had not joined yet; a pid of another namespace means nothing here (S9)
+            kill_owner(target, host, clock)  # one that had not joined yet; a pid of another namespace means nothing here (S9)
 
     def release(self, value: str) -> None:
         release_leaf(value)

@@ -1,4 +1,4 @@
-"""Which kind of mark is in force: the one that is asked for, or by `auto` the first of `AUTO` that this machine offers, told by trying it."""
+"""Which kind of mark is in force: the one that is asked for, or by `auto` the first of `AUTO` that this machine offers; told by trying."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,9 +23,10 @@ class _Offer:
 
 
 def choose_marks(wanted: str) -> MarkSetting:
-    """The mark of a drive: `wanted` is auto or one of `KINDS`. Raises MisuseError, with the reason found by trying, when it is not to be had."""
+    """The mark of a drive: `wanted` is auto or one of `KINDS`. Raises MisuseError, with the reason, when it is not to be had."""
     if wanted == "auto":
-        return next(MarkSetting(kind, offer.base) for kind in AUTO if not (offer := _PROBES[kind]()).refusal)
+        offers = ((kind, _PROBES[kind]()) for kind in AUTO)
+        return next(MarkSetting(kind, offer.base) for kind, offer in offers if not offer.refusal)
     kind = next((kind for kind in KINDS if kind == wanted), None)
     if kind is None:
         raise MisuseError(f"SESSION_KILL_MARK={show_text(wanted)!r} is unknown; use auto, {', '.join(KINDS[:-1])} or {KINDS[-1]}")

@@ -1,18 +1,18 @@
 """`environment:NAME`: session, subreaper and an environment variable; the weakest mark, to be had everywhere.
 
-Death is proved only while the shim lives as subreaper and two sweeps of its descendants are empty; with the shim gone nothing is proved
-under this boot: FenceIncompleteError. What still carries the variable is ended then too, and what may belong to it is named.
+Death is proved only while the shim lives as subreaper and has no living child; with the shim gone nothing is proved
+under this boot: DeathUnprovedError. What still carries the variable is ended then too, and what may belong to it is named.
 """
 
 import os
-import signal
 
-from eventlog.errors import FenceIncompleteError, MisuseError
+from eventlog.errors import DeathUnprovedError, MisuseError
 from eventlog.ports import Clock, Host
-from eventlog.process_identity import ProcessIdentity, identify, is_dead, open_process, read_stat
+from eventlog.process_identity import ProcessIdentity, identify, read_stat
 from recovery.space.identity import kill_and_wait
-from recovery.space.marks.descendants import describe, is_zombie, kill_descendants, list_living, list_processes
+from recovery.space.marks.descendants import describe, end_children, is_zombie, list_living, list_processes
 from recovery.space.marks.process import check_namespace, kill_owner
+from recovery.space.marks.subreaper import kill_by_subreaper
 from recovery.space.marks.values import DEATH_SECS, ENVIRONMENT_VARIABLE, Joined, Target
 
 
@@ -29,7 +29,7 @@ class Environment:
         return list_living(os.getpid())
 
     def end_members(self, value: str, joined: Joined, host: Host, clock: Clock) -> None:
-        kill_descendants(os.getpid(), host, clock)
+        end_children(clock)
 
     def keep_members(self, value: str, joined: Joined) -> None:
         raise MisuseError("the environment mark proves nothing of what outlives its shim, so nothing can be kept; use another kill mark")
@@ -38,35 +38,26 @@ class Environment:
         if target.owner is None:
             return
         check_namespace(target.owner, host)
-        _kill_by_subreaper(f"environment:{value}", target.owner, target, host, clock)
-        kill_owner(target.owner, host, clock)
+        if target.is_owner_spared:
+            return  # nothing is kept under this mark
+        if not kill_by_subreaper(target.owner, target.spare, host, clock) and target.has_command:
+            raise _tell_unproved(f"environment:{value}", target.owner, host, clock)
+        kill_owner(target, host, clock)
 
     def release(self, value: str) -> None:
         """Nothing is held."""
 
 
-def _kill_by_subreaper(mark: str, owner: ProcessIdentity, target: Target, host: Host, clock: Clock) -> None:
-    with open_process(owner, host) as descriptor:
-        if descriptor is None or is_dead(descriptor):
-            if target.has_command:
-                raise _tell_unproved(mark, owner, host, clock)
-            return
-        # Stopped, it records nothing more while its descendants die; as subreaper it inherits every one of them.
-        signal.pidfd_send_signal(descriptor, signal.SIGSTOP)
-        kill_descendants(owner.pid, host, clock, target.spare)
-
-
-def _tell_unproved(mark: str, owner: ProcessIdentity, host: Host, clock: Clock) -> FenceIncompleteError:
+def _tell_unproved(mark: str, owner: ProcessIdentity, host: Host, clock: Clock) -> DeathUnprovedError:
     for pid in _find_carriers(mark):
         identity = identify(pid, host)
         if identity is not None:
             kill_and_wait(identity, host, clock, DEATH_SECS)
     suspects = find_orphans_since(owner)
     named = f"; orphans since then, which may be among them: {describe(suspects)}" if suspects else ""
-    return FenceIncompleteError(
+    return DeathUnprovedError(
         f"shim {owner.pid} is dead and only the environment mark is in force, so the death of what its command started "
-        f"cannot be proved{named}; no workspace path was touched; reboot (another boot is proof), "
-        "or run where a stronger kill mark is to be had, and drive again"
+        f"cannot be proved{named}; end it, and another boot is proof"
     )
 
 

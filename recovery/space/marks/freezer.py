@@ -6,14 +6,21 @@ that the kernel lets it be removed.
 """
 
 import contextlib
-import os
-import signal
 
 from eventlog import durable
 from eventlog.errors import FenceIncompleteError
 from eventlog.ports import Clock, Host
-from recovery.space.marks.cgroup import check_visible, explain_writable, join_leaf, list_leaf, own_directory, release_leaf, remove_leaf
-from recovery.space.marks.cgroup import tell_undying as _tell_undying
+from recovery.space.marks.cgroup import (
+    check_visible,
+    explain_writable,
+    join_leaf,
+    kill_listed,
+    list_leaf,
+    own_directory,
+    release_leaf,
+    remove_leaf,
+    tell_undying,
+)
 from recovery.space.marks.process import kill_owner
 from recovery.space.marks.values import COMMAND, DEATH_SECS, Joined, Target
 
@@ -35,8 +42,7 @@ def kill_frozen(leaf: str, clock: Clock, seconds: float = DEATH_SECS) -> bool:
         frozen = clock.monotonic() + FREEZE_SECS
         while _read_state(leaf) == "FREEZING" and clock.monotonic() < frozen:
             clock.pause(0.001)
-        for pid in list_leaf(leaf):
-            _kill_in(leaf, pid)
+        kill_listed(leaf)
         _set_state(leaf, "THAWED")
         if clock.monotonic() >= deadline:
             return False
@@ -55,20 +61,6 @@ def _read_state(leaf: str) -> str:
     return ""
 
 
-def _kill_in(leaf: str, pid: int) -> None:
-    """SIGKILL a process of this leaf through its pidfd: whether it is in the leaf is asked again once it is held."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except OSError:
-        return  # it has ended
-    try:
-        if pid in list_leaf(leaf):
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-    finally:
-        os.close(descriptor)
-
-
 class Freezer:
     """Kind `cgroup1`; the value is the leaf's path."""
 
@@ -84,7 +76,7 @@ class Freezer:
 
     def end_members(self, value: str, joined: Joined, host: Host, clock: Clock) -> None:
         if not kill_frozen(value + COMMAND, clock):
-            raise _tell_undying(value + COMMAND)
+            raise tell_undying(value + COMMAND)
 
     def keep_members(self, value: str, joined: Joined) -> None:
         """They are held by their leaf, not by the shim."""
@@ -93,11 +85,11 @@ class Freezer:
         if target.owner is not None:
             check_visible(value, target.owner, host)
         if not kill_frozen(value, clock):
-            raise _tell_undying(value)
+            raise tell_undying(value)
         if target.owner is None:
             remove_leaf(value)
         elif target.owner.pid_namespace == host.pid_namespace():
-            kill_owner(target.owner, host, clock)  # one that had not joined yet
+            kill_owner(target, host, clock)  # one that had not joined yet
             remove_leaf(value)
         else:
             _prove_by_removal(value, target.owner.pid)

@@ -1,8 +1,11 @@
 """`uts:NAME`: the shim and its command have a UTS namespace of their own, which every process inherits, whatever it clears and leaves.
 
 Inode numbers of namespaces are used again once nobody is in one, so the number alone could name a stranger: a namespace of ours is known
-by its NIS domain name, a digest of the mark, which nothing reads and a further unshare copies. Death is proved by two empty sweeps of
-/proc in a row. A process with rights over its namespace could give itself another name: not defended, as a move out of a cgroup is not.
+by its NIS domain name, a digest of the mark, which nothing reads and a further unshare copies.
+
+While the shim lives, death is proved through it, as with the environment mark; else by two empty sweeps of /proc. A sweep counts only when
+every process in it was seen alive and no member: who is listed and gone when it is looked at may have left a child that was not listed.
+A process with rights over its namespace could give itself another name: not defended, as a move out of a cgroup is not.
 """
 
 import contextlib
@@ -16,9 +19,10 @@ from blake3 import blake3
 
 from eventlog.errors import FenceIncompleteError
 from eventlog.ports import Clock, Host
-from eventlog.process_identity import read_stat
-from recovery.space.marks.descendants import describe, kill_descendants, list_living, list_processes
+from eventlog.process_identity import read_start_ticks, read_stat
+from recovery.space.marks.descendants import describe, end_children, list_living, list_processes, read_newest
 from recovery.space.marks.process import check_namespace, kill_owner
+from recovery.space.marks.subreaper import kill_by_subreaper
 from recovery.space.marks.values import DEATH_SECS, NOTHING_TOUCHED, Joined, Target
 from recovery.space.namespaces import CLONE_NEWUTS, name_domain, unshare_private
 
@@ -34,6 +38,7 @@ libc.getdomainname(name, 65)
 sys.stdout.buffer.write(name.value)
 """
 READER_SECS = 30.0
+CHASES = 200
 
 
 def domain_name(value: str) -> str:
@@ -56,7 +61,7 @@ class Uts:
         return list_living(os.getpid())  # the owner lives, as subreaper
 
     def end_members(self, value: str, joined: Joined, host: Host, clock: Clock) -> None:
-        kill_descendants(os.getpid(), host, clock)
+        end_children(clock)
 
     def keep_members(self, value: str, joined: Joined) -> None:
         """They are held by their namespace, not by the shim."""
@@ -64,7 +69,10 @@ class Uts:
     def kill(self, value: str, target: Target, host: Host, clock: Clock) -> None:
         if target.owner is not None:
             check_namespace(target.owner, host)
-            kill_owner(target.owner, host, clock)
+            is_proved = not target.is_owner_spared and kill_by_subreaper(target.owner, target.spare, host, clock)
+            kill_owner(target, host, clock)
+            if is_proved:
+                return
         with _Namespaces(domain_name(value)) as namespaces:
             _kill_members(namespaces, clock)
 
@@ -76,14 +84,19 @@ def _kill_members(namespaces: "_Namespaces", clock: Clock) -> None:
     deadline = clock.monotonic() + DEATH_SECS
     empty = 0
     while empty < 2:
-        members = namespaces.list_members()
-        empty = 0 if members else empty + 1
+        members, is_whole = namespaces.sweep()
         for pid in members:
             namespaces.kill(pid)
-        if members and clock.monotonic() >= deadline:
-            raise FenceIncompleteError(f"processes {describe(members)} do not die (waited {DEATH_SECS:g} s); {NOTHING_TOUCHED}")
-        if members:
+        if not is_whole:
+            namespaces.chase()
+        if not members:
+            empty += is_whole
+        else:
+            empty = 0
             clock.pause(0.001)
+        if empty < 2 and clock.monotonic() >= deadline:
+            who = f"processes {describe(members)} do not die" if members else "processes come and go too fast to tell whose they are"
+            raise FenceIncompleteError(f"{who} (waited {DEATH_SECS:g} s); {NOTHING_TOUCHED}")
 
 
 class _Namespaces:
@@ -93,6 +106,8 @@ class _Namespaces:
         self._name = name
         self._own = os.stat("/proc/self/ns/uts").st_ino
         self._known: dict[int, tuple[int, bool]] = {}
+        self._newest = 0
+        self._dead: set[tuple[int, int]] = set()
 
     def __enter__(self) -> "_Namespaces":
         return self
@@ -101,9 +116,36 @@ class _Namespaces:
         for descriptor, _ in self._known.values():
             os.close(descriptor)
 
-    def list_members(self) -> list[int]:
-        """Every living process in a namespace of this name."""
-        return [pid for pid in list_processes() if self._is_member(pid)]
+    def sweep(self) -> tuple[list[int], bool]:
+        """Every living process in a namespace of this name; and whether nobody was gone, or newly dead, by the time it was looked at."""
+        members, is_whole = [], True
+        self._newest = read_newest()
+        for pid in list_processes():
+            task = _living_task(pid)
+            belongs = self._is_member(task) if task else None
+            if belongs is None and not self._is_long_dead(pid):
+                is_whole = False
+            elif belongs:
+                members.append(pid)
+        return members, is_whole
+
+    def chase(self) -> None:
+        """Kill members among what was started since the last look, again and again: so a line of processes that each start the next and
+        end is met, where a look at everything takes longer than any of them lives."""
+        for _ in range(CHASES):
+            newest = read_newest()
+            # After the highest number the lowest come again: what was given before that is left to the next sweep.
+            for pid in range(newest, self._newest if newest >= self._newest else 0, -1):
+                self.kill(pid)
+            self._newest = newest
+
+    def _is_long_dead(self, pid: int) -> bool:
+        """Whether it is a zombie that was one at an earlier sweep: it has had no child since."""
+        ticks = read_start_ticks(pid)
+        if ticks is None or (pid, ticks) in self._dead:
+            return ticks is not None
+        self._dead.add((pid, ticks))
+        return False
 
     def kill(self, pid: int) -> None:
         """SIGKILL a member through its pidfd, once it is held and still a member."""
@@ -112,19 +154,22 @@ class _Namespaces:
         except OSError:
             return  # it has ended
         try:
-            if self._is_member(pid):
+            task = _living_task(pid)
+            if task and self._is_member(task):
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         finally:
             os.close(descriptor)
 
-    def _is_member(self, pid: int) -> bool:
-        task = _living_task(pid)
+    def _is_member(self, task: str) -> bool | None:
+        """None for one that has ended by now."""
         try:
-            number = os.stat(f"{task}/ns/uts").st_ino if task else self._own
+            number = os.stat(f"{task}/ns/uts").st_ino
             return number != self._own and self._is_named(number, task)
-        except OSError:
-            return False  # it has ended, or is nobody that this user could have put there
+        except PermissionError:
+            return False  # nobody that this user could have put there
+        except (FileNotFoundError, ProcessLookupError):
+            return None
 
     def _is_named(self, number: int, task: str) -> bool:
         if number not in self._known:

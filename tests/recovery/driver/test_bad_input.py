@@ -71,7 +71,7 @@ def test_bad_settings_are_refused(sandbox: Sandbox) -> None:
     session = sandbox.session(bash("true"))
     refuse(sandbox, "run", session, says="SESSION_EPOCH='none' is not a number from 1 to 9007199253692415", SESSION_EPOCH="none")
     refuse(sandbox, "run", session, says="SESSION_HEARTBEAT_SECS='-1' is not a number", SESSION_HEARTBEAT_SECS="-1")
-    refuse(sandbox, "run", session, says="SESSION_KILL_MARK='magic' is unknown; use auto, cgroup", SESSION_KILL_MARK="magic")
+    refuse(sandbox, "run", session, says="SESSION_KILL_MARK='magic' is unknown; use auto, pid-namespace, cgroup", SESSION_KILL_MARK="magic")
 
 
 def test_a_directory_that_is_no_state_directory_is_refused(sandbox: Sandbox) -> None:
@@ -133,7 +133,7 @@ def test_rule_S1_a_second_session_on_a_held_root_is_refused_by_name(sandbox: San
     root = {"same": held, "symlink": sandbox.base / "link", "below": held / "sub", "above": sandbox.root}[where]
     second = sandbox.session(bash("true"), file="second.toml", name="second", workspace=str(root), state=str(sandbox.base / "state-2"))
     refused = refuse(sandbox, "run", second, says="is held by session:nightly")
-    assert f"finish it first with `recovery drive {sandbox.state}`" in refused.sentence()
+    assert f"finish it with `recovery drive {sandbox.state}`, or free the workspace of it" in refused.sentence()
 
 
 def test_rule_S1_a_finished_session_holds_nothing(sandbox: Sandbox) -> None:

@@ -68,7 +68,10 @@ RICH: list[Record] = [
     prepare_key("waiting", 3),
     prepare_key("by hand"),
     start_key("by hand"),
-    Exited("by hand", EXITED.exit, "boot", 7, 7, 1, "said", {"x": 1}, "digest", 1, 2, "other", 3, True, 9),
+    Exited("by hand", EXITED.exit, "boot", 7, 7, 1, "said", {"x": 1}, "digest", 1, 2, "other", 0, True, 9),
+    prepare_key("kept"),
+    start_key("kept"),
+    Exited("kept", EXITED.exit, "boot", left=3),
     prepare_key("void", 3),
     Void("void", 1),
     ScanFailed(1, 3, "x"),
@@ -98,7 +101,7 @@ def test_rule_S3_a_compacted_ledger_says_the_same_in_two_lines(tmp_path: Path) -
     compact(made)
     assert Path(made.path).read_bytes().count(b"\n") == 2 and os.path.getsize(made.path) < size
     assert said(view(made.path)) == said(made.state) == before and view(made.path).compactions == 1
-    assert set(before.attempts) == {"running", "waiting", "by hand", "void"}
+    assert (set(before.attempts), set(before.ended)) == ({"running", "waiting", "void", "kept"}, {"by hand"})
     assert os.stat(made.path).st_mode & 0o777 == 0o600
 
 
@@ -274,8 +277,10 @@ def test_rule_L5_anything_else_in_the_ledgers_place_is_refused(tmp_path: Path, w
     data = Path(made.path).read_bytes()
     if what == "another ledger":
         (tmp_path / "other").mkdir()
-        data = Path(make_ledger(tmp_path / "other", *RICH).path).read_bytes().replace(b'"ledger_id":"id"', b'"ledger_id":"is"')
-        data = rechain(data)
+        other = make_ledger(tmp_path / "other", *RICH)
+        compact(other)  # by its count alone it could be what became of the held one
+        append_fenced(other, 1, ScanFailed(1, 1, "x"))
+        data = rechain(Path(other.path).read_bytes().replace(b'"ledger_id":"id"', b'"ledger_id":"is"'))
     Path(made.path + ".copy").write_bytes(data)
     os.rename(made.path + ".copy", made.path)
     with pytest.raises(ReplacedError, match="another file was put in the ledger's place"):

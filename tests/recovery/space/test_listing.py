@@ -8,7 +8,7 @@ import pytest
 from eventlog.errors import InternalError
 from eventlog.events import Exit
 from recovery.space.listing import AttemptWord, find_contradiction, list_attempts, word_of
-from recovery.space.records import Advance, Attempt, Collect, Condemn, Exited, Record, Sealed, Void
+from recovery.space.records import Advance, Attempt, Collect, Condemn, Exited, ProvedDead, Record, Sealed, Void
 from tests.recovery.space.ledgers import EXITED, ME, end_key, prepare_key, start_key
 from tests.recovery.test_facts import ledger
 
@@ -45,7 +45,8 @@ def test_no_word_says_more_than_is_known() -> None:
             continue
         word = word_of(attempt, alive)
         if word in (AttemptWord.EXITED, AttemptWord.KEPT):
-            assert attempt.exit is not None and not attempt.cut and (attempt.exit.left > 0) == (word is AttemptWord.KEPT)
+            assert attempt.exit is not None and not attempt.cut
+            assert (attempt.exit.left > 0 and not attempt.is_proved_dead) == (word is AttemptWord.KEPT)
         if word in (AttemptWord.VOID, AttemptWord.PREPARED):
             assert attempt.start is None and (attempt.void or not attempt.torn)
         if word is AttemptWord.RUNNING:
@@ -64,6 +65,8 @@ def test_no_word_says_more_than_is_known() -> None:
         ([STARTED], False, AttemptWord.LOST, 0),
         ([STARTED, EXITED], False, AttemptWord.EXITED, 0),
         ([STARTED, LEFT], False, AttemptWord.KEPT, 0),
+        ([STARTED, LEFT, Condemn(2, ["k"])], False, AttemptWord.KEPT, 0),
+        ([STARTED, LEFT, Condemn(2, ["k"]), ProvedDead(2, ["k"], [])], False, AttemptWord.EXITED, 0),
         ([STARTED, Condemn(2, ["k"]), EXITED], False, AttemptWord.CUT, 2),
         ([STARTED, Condemn(2, ["k"])], False, AttemptWord.CUT, 2),
         ([STARTED, Condemn(2, ["k"]), Condemn(3, ["k"])], False, AttemptWord.CUT, 2),

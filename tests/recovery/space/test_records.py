@@ -1,5 +1,6 @@
 """The fold of the ledger: what stands once stays, and what no sound ledger holds is damage."""
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -82,6 +83,35 @@ def test_a_condemned_attempt_is_collected_once_it_is_proved_dead() -> None:
     condemned = (prepare(KEY), start(KEY), advance(2, **{KEY: "condemned"}))
     assert set(ledger(*condemned, Collect(2, 1, 9, "h")).attempts) == {KEY}
     assert not ledger(*condemned, ProvedDead(2, [KEY], []), Collect(2, 1, 9, "h")).attempts
+
+
+def test_rule_S3_an_attempt_whose_processes_were_kept_alive_is_not_dropped_before_they_are_proved_dead() -> None:
+    """A takeover has to find their mark; collected with its call, they would live on under nobody's eyes."""
+    kept = (prepare(KEY), start(KEY), msgspec.structs.replace(leave(KEY), left=2), Collect(1, 1, 9, "h"))
+    assert set(ledger(*kept).attempts) == {KEY}
+    state = ledger(*kept, Condemn(1, [KEY]), ProvedDead(1, [KEY], []), Collect(1, 1, 9, "h"))
+    assert not state.attempts and not state.keys_by_call
+
+
+def test_rule_S3_a_command_by_hand_is_kept_as_its_bytes_once_it_is_resolved_and_found_again() -> None:
+    by_hand = prepare(KEY, call=None)
+    state = ledger(by_hand, start(KEY), leave(KEY), Collect(1, 1, 9, "h"))
+    assert not state.attempts and set(state.ended) == {KEY}
+    found = state.find(KEY)
+    assert found is not None and (found.prepared, found.start, found.exit) == (by_hand, start(KEY), leave(KEY))
+    assert list(state.every()) == [found]
+    for late in (prepare(KEY, call=None), start(KEY), leave(KEY), Void(KEY, 1)):
+        with pytest.raises(CorruptError, match="twice|after it"):
+            ledger(by_hand, start(KEY), leave(KEY), late)
+
+
+@pytest.mark.parametrize("late", [(), (leave(KEY),)], ids=["no exit", "a late exit"])
+def test_a_cut_command_by_hand_stays_in_sight_until_it_is_proved_dead(late: tuple[Record, ...]) -> None:
+    cut = (prepare(KEY, call=None), start(KEY), advance(2, **{KEY: "condemned"}), *late)
+    assert set(ledger(*cut).attempts) == {KEY}
+    state = ledger(*cut, ProvedDead(2, [KEY], []))
+    found = state.find(KEY)
+    assert not state.attempts and found is not None and found.is_proved_dead and found.cut == bool(late)
 
 
 def test_a_collected_key_may_not_be_used_again_by_the_engine() -> None:

@@ -1,0 +1,80 @@
+"""Whether two directories are one, or one lies in the other, by whatever way each is reached (rule S1).
+
+Three witnesses, each enough: the real path (links, `..` and slashes resolved); device and inode of one among the other and its ancestors
+(another spelling on a file system that knows no case, a bind mount); the place within the mounted file system (a bind mount of a
+part of a tree: its ancestors by path are not those of the tree).
+"""
+
+import os
+from dataclasses import dataclass
+
+from recovery.workspace.mounts import unescape
+
+_TABLE = "/proc/self/mountinfo"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A directory. `ids` are (device, inode) of it and of its ancestors, None for what is not there; `filesystem` and `inner` are the file
+    system it lies on ("" when that is not known) and its path within that."""
+
+    path: bytes
+    ids: tuple[tuple[int, int] | None, ...]
+    filesystem: bytes
+    inner: bytes
+
+
+def look_at(path: str) -> Place:
+    """Where `path` leads now; it need not be there. Changes nothing."""
+    real = os.fsencode(os.path.realpath(path))
+    filesystem, inner = _locate(real)
+    return Place(real, tuple(map(_identify, _upwards(real))), filesystem, inner)
+
+
+def overlap(one: Place, other: Place) -> bool:
+    """Whether the two are one directory, or one of them lies in the other."""
+    return contains(one, other) or contains(other, one)
+
+
+def contains(outer: Place, inner: Place) -> bool:
+    """Whether `inner` is `outer` or lies in it."""
+    return (
+        _is_within(inner.path, outer.path)
+        or (outer.ids[0] is not None and outer.ids[0] in inner.ids)
+        or (outer.filesystem == inner.filesystem != b"" and _is_within(inner.inner, outer.inner))
+    )
+
+
+def _is_within(path: bytes, directory: bytes) -> bool:
+    return path == directory or path.startswith(directory.rstrip(b"/") + b"/")
+
+
+def _upwards(path: bytes) -> list[bytes]:
+    found = [path]
+    while (parent := os.path.dirname(found[-1])) != found[-1]:
+        found.append(parent)
+    return found
+
+
+def _identify(path: bytes) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _locate(path: bytes) -> tuple[bytes, bytes]:
+    """File system and place in it, by the mount that `path` lies on: of several at one point, the last is what is seen."""
+    try:
+        with open(_TABLE, "rb") as file:
+            table = [line.split(b" ", 5) for line in file]
+    except OSError:
+        return b"", b""  # no /proc here: paths and inodes have to do
+    found, depth = (b"", b""), -1
+    for _, _, device, root, point, _ in table:
+        mount = unescape(point)
+        if _is_within(path, mount) and len(mount) >= depth:
+            depth = len(mount)
+            found = device, os.path.normpath(unescape(root) + b"/" + path[len(mount.rstrip(b"/")) :])
+    return found
