@@ -210,8 +210,10 @@ class LocalSpace:
         while True:
             self._wait_readable(shim.connection.fileno(), shim.identity)
             match protocol.receive(shim.connection):
-                case Ended():
+                case Ended(is_idle=is_idle):
                     shim.key = ""
+                    if not is_idle:
+                        self._shims.drop(shim)
                     return
                 case Delayed(key=key, message=why):
                     self.tell(f"{key} has ended and its exit cannot be recorded ({why}); trying again")
@@ -248,7 +250,7 @@ class LocalSpace:
 
     def _attach(self, key: str) -> socket.socket | None:
         """A connection that tells of the end of an attempt; None when its shim takes none."""
-        attempt = self._ledger.state.attempts.get(key)
+        attempt = self._ledger.state.find(key)
         if attempt is None or attempt.start is None:
             return None
         connection: socket.socket | None = None

@@ -118,8 +118,9 @@ class _Shim:
             self._tell(Failed(str(error)))
             raise
         is_current = max(self._ledger.state.floor, readers.newest_epoch) <= self._order.epoch
+        is_idle = may_go_on and is_current
         steps.reach("idle")
-        return self._tell(Ended(self._request.key)) and is_current and may_go_on
+        return self._tell(Ended(self._request.key, is_idle)) and is_idle
 
     def _starting_mark(self) -> Start:
         first = None if self._joined.first is None else identify(self._joined.first, self._host)
