@@ -9,7 +9,7 @@ from typing import Any, assert_never
 
 from chaos.judging import OracleProcess
 from chaos.needs import describe_missing
-from chaos.plain import PlainEnd, run_plainly
+from chaos.plain import PlainCommand, PlainEnd, run_plainly
 from chaos.scenario import Scenario
 from chaos.seed import plant_seed
 from chaos.trees import remove_tree
@@ -68,7 +68,7 @@ def _exit_of(end: PlainEnd) -> Exit:
 def _run_call(call: Call, work: Path, environment: Mapping[str, str]) -> PlainEnd:
     match call:
         case BashCall():
-            return run_plainly(call.run, work, environment, call.timeout_secs)
+            return run_plainly(PlainCommand(call.run, work, environment, call.timeout_secs, call.stdin, call.separate))
         case WriteCall():
             _write_plainly(os.path.join(os.fsencode(work), call.path), call.content, call.mode)
             return PlainEnd(b"", 0)

@@ -59,7 +59,9 @@ def record_scenario(bench: Bench, scenario: Scenario, prefix: tuple[Action, ...]
 def read_kill_mark(place: Place) -> str:
     """The kind of mark that the clean run's ledger names."""
     ledger = place.state / "space" / "ledger"
-    return "environment" if ledger.exists() and '"mark":"environment:' in ledger.read_text("utf-8", "replace") else "cgroup"
+    lines = ledger.read_text("utf-8", "replace").splitlines() if ledger.exists() else []
+    prepared = next((line.partition(" ")[2] for line in lines if '"op":"prepare"' in line), "")
+    return str(json.loads(prepared)["mark"]).partition(":")[0] if prepared else "cgroup"
 
 
 def run_trial(
@@ -205,8 +207,13 @@ def remove_cgroups(place: Place) -> None:
         return
     first = ledger.read_text("utf-8", "replace").split("\n", 1)[0].partition(" ")[2]
     name = f"crashworthy.{json.loads(first)['ledger_id']}"
-    mounts = [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text("utf-8").splitlines() if " - cgroup2 " in line]
-    own = [line.split(":", 2)[2] for line in Path("/proc/self/cgroup").read_text("utf-8").splitlines() if line.startswith("0::")]
-    for top in (Path(mount + path) / name for mount in mounts for path in own):
-        for directory, _, _ in os.walk(top, topdown=False):
+    for top in (*_own_cgroups(" - cgroup2 ", "", "0::"), *_own_cgroups(" - cgroup ", ",freezer", ":freezer:")):
+        for directory, _, _ in os.walk(top / name, topdown=False):
             os.rmdir(directory)
+
+
+def _own_cgroups(kind: str, end: str, begin: str) -> list[Path]:
+    """This process's own directory in the hierarchies mounted so, of which /proc/self/cgroup has a line with `begin`."""
+    mounted = [line for line in Path("/proc/self/mountinfo").read_text("utf-8").splitlines() if kind in line and line.endswith(end)]
+    own = [line.split(":", 2)[2] for line in Path("/proc/self/cgroup").read_text("utf-8").splitlines() if begin in line]
+    return [Path(line.split(" ")[4] + path) for line in mounted for path in own]

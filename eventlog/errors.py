@@ -101,9 +101,20 @@ class ScanError(CrashworthyError):
 
 
 class FenceIncompleteError(CrashworthyError):
-    """Death of an older epoch's processes is not proved; no workspace path was touched (I7)."""
+    """Death of an older epoch's processes is not proved; no workspace path was touched (I7). The message says so by its first word."""
 
     exit_code = 1
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"FenceIncomplete: {message}")
+
+
+class DeathUnprovedError(FenceIncompleteError):
+    """Nothing was seen alive and nothing proves that it is dead. `is_elsewhere` tells that it was seen in another pid namespace."""
+
+    def __init__(self, message: str, is_elsewhere: bool = False) -> None:
+        super().__init__(message)
+        self.is_elsewhere = is_elsewhere
 
 
 class LostProcessError(CrashworthyError):

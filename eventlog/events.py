@@ -60,13 +60,32 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
 _EXIT_FIELDS = {"exited": ("code",), "signaled": ("signal",), "timed_out": ("signal", "code"), "start_failed": ("error",)}
 
 
-class Output(msgspec.Struct, frozen=True):
-    """What a command wrote: `total` bytes, of which `kept` are in the blob named `blob` (hex)."""
+class Stderr(msgspec.Struct, frozen=True):
+    """What a command wrote to standard error, where it was kept apart: `total` bytes, of which `kept` are kept; `digest` is the BLAKE3 of
+    all."""
+
+    total: int
+    kept: int
+    cut: bool
+    digest: str
+
+
+class Output(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a command wrote: `total` bytes, of which `kept` are in the blob named `blob` (hex).
+
+    All of it is counted in these. Where standard error was kept apart (`stderr`) its kept bytes are the last `stderr.kept` ones of the
+    blob. `digest` is the BLAKE3 of all of standard output, kept or not ("": not recorded); `held` says that something still had the
+    output open after the command's end; `missing` why nothing is kept although there was some ("": it is kept).
+    """
 
     total: int
     kept: int
     cut: bool
     blob: str
+    digest: str = ""
+    stderr: Stderr | None = None
+    held: bool = False
+    missing: str = ""
 
 
 class ForkedCall(msgspec.Struct, frozen=True):
@@ -106,7 +125,7 @@ class DriverStarted(msgspec.Struct, frozen=True):
     identity: DriverIdentity
     ledger_id: str
     generation: int
-    kill_mark: Literal["cgroup", "environment"]
+    kill_mark: Literal["pid-namespace", "cgroup", "cgroup1", "uts", "environment"]
 
 
 class WorkspaceObserved(msgspec.Struct, frozen=True):
@@ -169,7 +188,7 @@ class AttemptStarted(msgspec.Struct, frozen=True):
 
 class CallSettled(msgspec.Struct, frozen=True):
     kind: ClassVar[str] = "call_settled"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     at_ms: int
     call: int
     attempt: int
@@ -434,10 +453,44 @@ def _upcast_session_forked_1(payload: bytes) -> Event:
     )  # fmt: skip
 
 
+class _Output1(msgspec.Struct, frozen=True):
+    """`output` of that time: both streams in one, and no more of it than its size."""
+
+    total: int
+    kept: int
+    cut: bool
+    blob: str
+
+
+class _CallSettled1(msgspec.Struct, frozen=True):
+    """`call_settled` version 1, before output was kept by stream and with its digest."""
+
+    at_ms: int
+    call: int
+    attempt: int
+    ended: Ended
+    label: str
+    reason: str
+    exit: Exit | None
+    output: _Output1 | None
+    root: str
+    untracked: list[Untracked]
+
+
+def _upcast_call_settled_1(payload: bytes) -> Event:
+    old = _call_settled_1.decode(payload)
+    output = None if old.output is None else Output(old.output.total, old.output.kept, old.output.cut, old.output.blob)
+    return CallSettled(
+        old.at_ms, old.call, old.attempt, old.ended, old.label, old.reason, old.exit, output, old.root, old.untracked
+    )  # fmt: skip
+
+
+_call_settled_1 = msgspec.json.Decoder(_CallSettled1)
 _attempt_started_1 = msgspec.json.Decoder(_AttemptStarted1)
 _session_opened_1 = msgspec.json.Decoder(_SessionOpened1)
 _session_forked_1 = msgspec.json.Decoder(_SessionForked1)
 UPCASTS: dict[tuple[str, int], Callable[[bytes], Event]] = {
+    ("call_settled", 1): _upcast_call_settled_1,
     ("attempt_started", 1): _upcast_attempt_started_1,
     ("session_opened", 1): _upcast_session_opened_1,
     ("session_forked", 1): _upcast_session_forked_1,

@@ -24,8 +24,10 @@ from recovery.labels import Label
 from recovery.script import BashCall, Call, EditCall, WriteCall, call_from_json, call_to_json
 from recovery.space.keys import announce
 from recovery.space.ledger import append_fenced, compact_if_large
+from recovery.space.output import is_cut
 from recovery.space.protocol import EditFile, WriteFile
 from recovery.space.records import Collect, Exited, Prepare, Void
+from recovery.space.request import CommandRequest, digest_request
 from recovery.state import AttemptState, CallState
 
 LIVE = "live"
@@ -33,7 +35,7 @@ KEY_VARIABLE = "CALL_KEY"
 
 
 def request_digest(call: Call) -> str:
-    """What a key stands for: another request under the same key is refused (S4)."""
+    """What the log remembers of a call as it was asked for. What its command is in the ledger is `digest_request` (S3)."""
     return blake3(json.dumps(call_to_json(call), sort_keys=True).encode()).hexdigest()
 
 
@@ -70,7 +72,10 @@ def start_attempt(context: Context, number: int, attempt: int, script_index: int
         "version": started.version,
         "payload": events.encode(started).decode(),
     }
-    _prepare(context, key, "command" if isinstance(call, BashCall) else "file", number, attempt, started.request_digest, intent)
+    if isinstance(call, BashCall):
+        _prepare(context, key, "command", number, attempt, digest_request(command_request(context, call, key)), intent)
+    else:
+        _prepare(context, key, "file", number, attempt, started.request_digest, intent)
 
 
 def _commit_intent(
@@ -116,9 +121,7 @@ def finish_attempt(context: Context, label: str) -> None:
     match request:
         case BashCall():
             mark = context.ledger.state.attempts[key].prepared.mark
-            environment = [(os.fsencode(name), os.fsencode(value)) for name, value in {**context.environment, KEY_VARIABLE: key}.items()]
-            arguments = [b"bash", b"-c", request.run]
-            shim = context.space.start_command(key, mark, arguments, context.root, environment, request.timeout_secs)
+            shim = context.space.start_command(command_request(context, request, key), mark)
             settle_command(context, context.space.wait_command(key, shim), label)
         case WriteCall():
             settle_files(context, WriteFile(context.epoch, key, request.path, request.content, request.mode))
@@ -126,13 +129,37 @@ def finish_attempt(context: Context, label: str) -> None:
             settle_files(context, EditFile(context.epoch, key, request.path, request.old, request.new))
 
 
+def command_request(context: Context, call: BashCall, key: str) -> CommandRequest:
+    """The command of a bash call under its ledger key."""
+    environment = [(os.fsencode(name), os.fsencode(value)) for name, value in {**context.environment, KEY_VARIABLE: key}.items()]
+    arguments = [b"bash", b"-c", call.run]
+    return CommandRequest(key, arguments, os.fsencode(context.root), environment, call.stdin, call.separate, call.timeout_secs)
+
+
 def settle_command(context: Context, exited: Exited, label: str) -> None:
     """Adopt a command's exit: scan, and commit the outcome with what it changed."""
     mark = context.ledger.state.attempts[exited.key].prepared.mark
-    data = context.space.read_output(mark)
-    output = events.Output(exited.output_total, len(data), exited.output_total > len(data), content_id(data).hex())
+    out, err = context.space.read_output(mark, exited)
+    data = out + err
+    output = describe_output(exited, data)
     _settle(context, exited.exit, output, tuple(encode_content([data])), label)
     context.space.forget_attempt(mark)
+
+
+def describe_output(exited: Exited, data: bytes) -> events.Output:
+    """What the log says of a command's output; `data` is what is kept of it, standard error last. Pure."""
+    request_had_two = bool(exited.stderr_digest)
+    stderr = events.Stderr(exited.stderr_total, exited.stderr_kept, is_cut(exited.stderr_total), exited.stderr_digest)
+    return events.Output(
+        exited.output_total + exited.stderr_total,
+        len(data),
+        bool(exited.missing) or is_cut(exited.output_total) or is_cut(exited.stderr_total),
+        content_id(data).hex(),
+        exited.digest,
+        stderr if request_had_two else None,
+        exited.held_output,
+        exited.missing,
+    )
 
 
 def settle_files(context: Context, request: WriteFile | EditFile) -> None:
@@ -148,7 +175,8 @@ def _settle(context: Context, exit_: events.Exit, output: events.Output, blobs: 
     found, place = commit_look(lambda: _commit_outcome(context, call, exit_, output, blobs, label))
     acknowledge(context, call, place.seq, found.root)
     reason = f" ({show_text(why)})" if why else ""
-    context.tell(f"call {call.number} {call.tool}: {describe_exit(exit_)}{reason}, {len(found.changes)} paths changed")
+    remarks = "".join(f"; {remark}" for remark in describe_remarks(output))
+    context.tell(f"call {call.number} {call.tool}: {describe_exit(exit_)}{reason}, {len(found.changes)} paths changed{remarks}")
     collect(context, call.number)
 
 
@@ -209,6 +237,18 @@ def open_attempt(context: Context) -> AttemptState:
     return _open_call(context).last
 
 
+def describe_remarks(output: events.Output) -> list[str]:
+    """What a person should know of a command's output besides its size."""
+    remarks = []
+    if output.held:
+        remarks.append("something it started still held its output")
+    if output.missing:
+        remarks.append(f"its output could not be kept ({output.missing})")
+    elif output.cut:
+        remarks.append(f"{output.kept} of {output.total} bytes of output kept")
+    return remarks
+
+
 def describe_exit(exit_: events.Exit) -> str:
     """An exit in words."""
     match exit_.kind:
@@ -217,6 +257,6 @@ def describe_exit(exit_: events.Exit) -> str:
         case "signaled":
             return f"killed by signal {exit_.signal}"
         case "timed_out":
-            return "timed out"
+            return f"timed out, killed by signal {exit_.signal}" if exit_.code is None else f"timed out, exit {exit_.code}"
         case "start_failed":
             return f"not started: {exit_.error}"

@@ -1,8 +1,8 @@
 """Session files: what a scripted session does, read from TOML. The same call syntax serves scenarios.
 
-A call is one `[[call]]` table: `tool = "bash"` with `run` (and `timeout_secs`), `tool = "write"` with `path` and `content` (and `mode`),
-`tool = "edit"` with `path`, `old`, `new`. Bytes that are not UTF-8 are written `{ b64 = "..." }`. Policies come from the tool (DESIGN
-section 7): bash `never`, write `safe`, edit `after-restore`; `policy` in the call overrides it.
+A call is one `[[call]]` table: `tool = "bash"` with `run` (and `timeout_secs`, `stdin`, `stderr`), `tool = "write"` with `path` and
+`content` (and `mode`), `tool = "edit"` with `path`, `old`, `new`. Bytes that are not UTF-8 are written `{ b64 = "..." }`. Policies come
+from the tool (DESIGN section 7): bash `never`, write `safe`, edit `after-restore`; `policy` in the call overrides it.
 """
 
 import base64
@@ -25,11 +25,14 @@ MODES_NOT_YET = ("checkpoint", "auto")
 
 @dataclass(frozen=True, slots=True)
 class BashCall:
-    """One `bash -c RUN` in the workspace. `timeout_secs` bounds it (TERM, then KILL)."""
+    """One `bash -c RUN` in the workspace. `timeout_secs` bounds it (TERM, then KILL). It reads `stdin`, or at once the end of its input
+    (None); its stderr is merged into its stdout, or kept apart (`separate`)."""
 
     run: bytes
     timeout_secs: float | None = None
     policy: Policy = "never"
+    stdin: bytes | None = None
+    separate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +94,10 @@ def _parse_call(table: Any, where: str) -> Call:
         raise MisuseError(f"{where}: expected a table, found {type(table).__name__}")
     match table.get("tool"):
         case "bash":
-            _allow(table, where, {"run", "timeout_secs"}, {"run"})
-            return BashCall(
-                _no_nul(decode_bytes(table["run"], f"{where}: run"), where), _timeout(table, where), _policy(table, where, "never")
-            )
+            _allow(table, where, {"run", "timeout_secs", "stdin", "stderr"}, {"run"})
+            run = _no_nul(decode_bytes(table["run"], f"{where}: run"), where)
+            stdin = decode_bytes(table["stdin"], f"{where}: stdin") if "stdin" in table else None
+            return BashCall(run, _timeout(table, where), _policy(table, where, "never"), stdin, _is_separate(table, where))
         case "write":
             _allow(table, where, {"path", "content", "mode"}, {"path", "content"})
             content = decode_bytes(table["content"], f"{where}: content")
@@ -120,6 +123,13 @@ def _no_nul(data: bytes, where: str) -> bytes:
     if b"\0" in data:
         raise MisuseError(f"{where}: a command may not contain a NUL byte")
     return data
+
+
+def _is_separate(table: Mapping[str, Any], where: str) -> bool:
+    value = table.get("stderr", "merged")
+    if value not in ("merged", "separate"):
+        raise MisuseError(f"{where}: stderr must be merged or separate, found {value!r}")
+    return bool(value == "separate")
 
 
 def _timeout(table: Mapping[str, Any], where: str) -> float | None:
@@ -214,7 +224,10 @@ def call_to_json(call: Call) -> dict[str, Any]:
     """A call as the JSON object that stands in the log."""
     match call:
         case BashCall():
-            return {"tool": "bash", "run": encode_bytes(call.run), "timeout_secs": call.timeout_secs, "policy": call.policy}
+            made = {"tool": "bash", "run": encode_bytes(call.run), "timeout_secs": call.timeout_secs, "policy": call.policy}
+            # Left out where nothing was asked for: a call means, and is called, what it always did.
+            stdin = {} if call.stdin is None else {"stdin": encode_bytes(call.stdin)}
+            return made | stdin | ({"stderr": "separate"} if call.separate else {})
         case WriteCall():
             content = encode_bytes(call.content)
             return {"tool": "write", "path": encode_bytes(call.path), "content": content, "mode": call.mode, "policy": call.policy}

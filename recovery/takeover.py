@@ -118,15 +118,12 @@ def _kill_condemned(ledger: Ledger, epoch: int, clock: Clock, host: Host) -> Non
     if not condemned and not helpers:
         return
     spare = frozenset(_shim_pid(state.attempts[key]) for key in claimed_keys(state))
-    by_cgroup = any(mark.startswith("cgroup:") for mark in helpers)
-    # With cgroups the spawner dies first: then no fork of it can still join an attempt's leaf. With the environment mark the shims
-    # die first, while they live as subreapers; a fork of the spawner that is not registered yet is stopped by the floor.
-    if by_cgroup:
-        _kill_helpers(helpers, clock, host, spare)
-        _kill_attempts(condemned, clock, host)
-    else:
-        _kill_attempts(condemned, clock, host)
-        _kill_helpers(helpers, clock, host, spare)
+    # The spawner dies first: then no fork of it can still join an attempt's mark. With the environment mark the shims die first, while
+    # they live as subreapers: what is below a spawner is killed with it. A fork that is not registered yet is stopped by the floor.
+    by_descent = {mark: helper for mark, helper in helpers.items() if mark.startswith("environment:")}
+    _kill_helpers({mark: helper for mark, helper in helpers.items() if mark not in by_descent}, clock, host, spare)
+    _kill_attempts(condemned, clock, host)
+    _kill_helpers(by_descent, clock, host, spare)
     steps.reach("ledger.proved_dead.before")
     with ledger.transaction() as transaction:
         transaction.check_floor(epoch)
@@ -153,5 +150,8 @@ def _kill_helpers(helpers: dict[str, Helper], clock: Clock, host: Host, spare: f
 def _kill_attempts(condemned: dict[str, Attempt], clock: Clock, host: Host) -> None:
     for _, attempt in sorted(condemned.items()):
         if attempt.prepared.kind == "command":
-            owner = attempt.start.identity if attempt.start is not None else None
-            kill_mark(attempt.prepared.mark, owner, host, clock, has_command=owner is not None and attempt.exit is None)
+            owner, first = (attempt.start.identity, attempt.start.first) if attempt.start is not None else (None, None)
+            if attempt.start is not None and attempt.start.mark:
+                # A shim beside its command's mark dies first: then it forks nothing more into that.
+                kill_mark(attempt.start.mark, owner, host, clock, has_command=False)
+            kill_mark(attempt.prepared.mark, owner, host, clock, has_command=owner is not None and attempt.exit is None, first=first)

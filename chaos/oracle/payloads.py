@@ -71,7 +71,26 @@ def is_output(value: Any) -> bool:
         and is_count(value.get("kept"))
         and is_flag(value.get("cut"))
         and is_digest(value.get("blob"))
+        and (value.get("digest", "") == "" or is_digest(value["digest"]))
+        and (value.get("stderr") is None or is_stderr(value["stderr"]))
+        and is_flag(value.get("held", False))
+        and is_text(value.get("missing", ""))
     )
+
+
+def is_stderr(value: Any) -> bool:
+    """What `output` says of standard error, where it was kept apart."""
+    return (
+        is_object(value)
+        and is_count(value.get("total"))
+        and is_count(value.get("kept"))
+        and is_flag(value.get("cut"))
+        and is_digest(value.get("digest"))
+    )
+
+
+OUTPUT_1 = ("total", "kept", "cut", "blob")
+"""What `output` has in version 1 of call_settled; what more is called so there is nothing."""
 
 
 EXITS: Mapping[str, Mapping[str, Check]] = {
@@ -194,7 +213,7 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
 }
 
 
-NEWEST_VERSIONS: Mapping[str, int] = {"attempt_started": 2, "session_opened": 2, "session_forked": 2}
+NEWEST_VERSIONS: Mapping[str, int] = {"attempt_started": 2, "call_settled": 2, "session_opened": 2, "session_forked": 2}
 """Kinds of which there is more than the first version."""
 ADDED: Mapping[tuple[str, str], int] = {
     ("attempt_started", "redacted"): 2,
@@ -221,6 +240,8 @@ def decode_payload(kind: str, version: int, stored: bytes) -> Mapping[str, Any]:
         raise ValueError("payload is no JSON object")
     if kind not in SHAPES:
         raise ValueError(f"kind {kind!r} is unknown")
+    if (kind, version) == ("call_settled", 1) and is_object(payload.get("output")):
+        payload["output"] = {field: payload["output"][field] for field in OUTPUT_1 if field in payload["output"]}
     for field, check in {"at_ms": is_count, **SHAPES[kind]}.items():
         if ADDED.get((kind, field), 1) > version:
             payload.pop(field, None)  # what an older version calls so is nothing

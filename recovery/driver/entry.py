@@ -237,6 +237,7 @@ def _drive_epoch(
         take_over(sound, journal.state, journal.hashes, journal.log_id, epoch, paths, ports.clock, ports.host,
                   order.act is None or order.act.may_claim)  # fmt: skip
         space = LocalSpace(spawner, paths, sound, setting, epoch, ports.clock, ports.host, journal.check_fence)
+        space.tell = _tell
         say = _say if order.act is None else _say_nothing  # an act prints its own answer on stdout and nothing else
         context = Context(
             ports.clock,

@@ -4,14 +4,13 @@ The driver writes no workspace path; it asks the spawner for shims and the file 
 the driver with exit 1 (S7): a recovery in place would run beside an orphan of its own epoch.
 """
 
-import contextlib
 import os
 import select
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from eventlog import durable, steps
+from eventlog import steps
 from eventlog.errors import (
     BusyError,
     CorruptError,
@@ -28,24 +27,32 @@ from eventlog.errors import (
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity, is_dead, open_process
 from recovery.space import protocol
+from recovery.space.attach import connect_shim, read_output
 from recovery.space.identity import is_stopped, kill_and_wait
 from recovery.space.ledger import Ledger
-from recovery.space.marks import MarkSetting, name_mark, release_mark
-from recovery.space.output import output_path
+from recovery.space.marks import MarkSetting, allows_reuse, name_helper_mark, name_mark, release_mark
+from recovery.space.output import forget_output
 from recovery.space.protocol import (
+    Attach,
     Begin,
+    Delayed,
     Done,
+    Ended,
+    EndFrame,
     Failed,
     Forked,
     Hello,
     HelloAnswer,
     Message,
+    RunCommand,
     Stale,
     StartShim,
     StartWorker,
     WorkerRequest,
 )
 from recovery.space.records import Exited
+from recovery.space.request import CommandRequest
+from recovery.space.shims import ShimLink, Shims
 
 # What the file worker's errors are here again: the exit code says whether trying again can help. An error of the operating system is one.
 _WORKER_FAILURES = (BusyError, CorruptError, FullError, LogMissingError, MisuseError, NeedsPersonError, RestoreIncompleteError, ScanError)
@@ -96,10 +103,13 @@ class LocalSpace:
         self._host = host
         self._check_fence = check_fence
         self._has_begun = False
-        self._shims = 0
+        self._shims = Shims()
+        self._forked = 0
+        self._commands = 0
         self._worker: socket.socket | None = None
         self.side: str | None = None  # the side directory, once the file worker has readied it
         self._helpers: list[ProcessIdentity] = []
+        self.tell: Callable[[str], None] = lambda line: None  # one line for people
 
     @property
     def space_id(self) -> str:
@@ -110,35 +120,50 @@ class LocalSpace:
         """The kill mark with this leaf name."""
         return name_mark(self._setting, self.space_id, leaf)
 
+    def _helper_mark(self, role: str) -> str:
+        return name_helper_mark(self._setting, self.space_id, f"e{self._epoch}-{role}")
+
     def _begin(self) -> None:
         """Have the spawner register under this epoch, once, before it is first asked for a process: a drive that needs none has none
         that could outlive it. Raises StaleEpochError, LostProcessError."""
         if not self._has_begun:
-            begin = Begin(self._epoch, self.mark(f"e{self._epoch}-spawner"), self._paths.ledger, self._paths.directory)
+            begin = Begin(self._epoch, self._helper_mark("spawner"), self._paths.ledger, self._paths.directory)
             self._helpers.append(self._ask(begin).identity)
             self._has_begun = True
 
     def start_worker(self, root: str) -> None:
         """Have the file worker forked; it registers itself before it serves."""
         self._begin()
-        request = StartWorker(self._epoch, self.mark(f"e{self._epoch}-worker"), os.fsencode(root), self.space_id)
+        request = StartWorker(self._epoch, self._helper_mark("worker"), os.fsencode(root), self.space_id)
         self._send(self._spawner, request, "spawner")
-        answer, descriptor = protocol.receive_with_descriptor(self._spawner)
-        self._helpers.append(self._check_forked(answer).identity)
-        if descriptor is None:
-            raise LostProcessError("the spawner answered without the file worker's socket; drive again")
-        self._worker = socket.socket(fileno=descriptor)
+        identity, self._worker = self._receive_forked("file worker")
+        self._helpers.append(identity)
 
-    def start_command(
-        self, key: str, mark: str, arguments: list[bytes], directory: str, environment: list[tuple[bytes, bytes]], timeout: float | None
-    ) -> ProcessIdentity:
-        """Start a shim for a prepared key; the shim's identity. Raises StaleEpochError, LostProcessError."""
+    def start_command(self, request: CommandRequest, mark: str) -> ProcessIdentity:
+        """Have a shim own a prepared command; the shim's identity. Raises StaleEpochError, LostProcessError."""
         self._begin()
-        self._shims += 1
-        request = StartShim(self._epoch, key, mark, arguments, os.fsencode(directory), environment, timeout, self._shims)
-        return self._ask(request).identity
+        shim = self._shims.find_idle() or self._fork_shim(mark)
+        self._commands += 1
+        self._send(shim.connection, RunCommand(self._epoch, mark, self._commands, request), "shim")
+        shim.key = request.key
+        return shim.identity
 
-    def _ask(self, request: Begin | StartShim) -> Forked:
+    def _fork_shim(self, mark: str) -> ShimLink:
+        self._forked += 1
+        own = self._helper_mark(f"shim{self._forked}") if allows_reuse(mark) and self._setting.base else ""
+        self._send(self._spawner, StartShim(self._epoch, own), "spawner")
+        return self._shims.add(ShimLink(*self._receive_forked("shim"), own))
+
+    def _receive_forked(self, who: str) -> tuple[ProcessIdentity, socket.socket]:
+        """The spawner's answer to a start: the process, and the driver's end of its socket."""
+        self._wait_readable(self._spawner.fileno())
+        answer, descriptor = protocol.receive_with_descriptor(self._spawner)
+        identity = self._check_forked(answer).identity
+        if descriptor is None:
+            raise LostProcessError(f"the spawner answered without the socket of its {who}; drive again")
+        return identity, socket.socket(fileno=descriptor)
+
+    def _ask(self, request: Begin) -> Forked:
         self._send(self._spawner, request, "spawner")
         self._wait_readable(self._spawner.fileno())
         return self._check_forked(protocol.receive(self._spawner))
@@ -169,14 +194,72 @@ class LocalSpace:
     def wait_command(self, key: str, shim: ProcessIdentity) -> Exited:
         """Wait for a command's exit record. Raises LostProcessError when its shim ends without one, StaleEpochError when superseded."""
         steps.reach("command.wait")
-        with open_process(shim, self._host) as descriptor:
-            while descriptor is not None and not is_dead(descriptor):
-                self._wait_readable(descriptor, shim)
+        owned = self._shims.find_owner(key)
+        if owned is not None:
+            self._wait_ended(owned)
+        else:
+            self._wait_claimed(key, shim)
         self._ledger.refresh()
         attempt = self._ledger.state.find(key)
         if attempt is None or attempt.exit is None:
             raise self._lost(f"the shim of {key} ended without an exit record; drive again: recovery decides what its command did")
         return attempt.exit
+
+    def _wait_ended(self, shim: ShimLink) -> None:
+        """Wait until a shim of this driver says that the exit of its command is recorded, or is gone. Raises StaleEpochError."""
+        while True:
+            self._wait_readable(shim.connection.fileno(), shim.identity)
+            match protocol.receive(shim.connection):
+                case Ended():
+                    shim.key = ""
+                    return
+                case Delayed(key=key, message=why):
+                    self.tell(f"{key} has ended and its exit cannot be recorded ({why}); trying again")
+                case Stale(message=why):
+                    raise StaleEpochError(why)
+                case Failed(message=why):
+                    self.tell(f"the shim of {shim.key} ended: {why}")
+                case _:
+                    self._shims.drop(shim)
+                    return
+
+    def _wait_claimed(self, key: str, shim: ProcessIdentity) -> None:
+        """Wait until the exit of a command that another driver's shim owns is recorded, or that shim is gone. It is the record that is
+        waited for: the shim is attached to, and says when it stands."""
+        connection = self._attach(key)
+        with open_process(shim, self._host) as descriptor:
+            while descriptor is not None and not is_dead(descriptor):
+                if connection is None:
+                    self._wait_readable(descriptor, shim)
+                    continue
+                self._wait_readable(connection.fileno(), shim)
+                match protocol.receive(connection):
+                    case EndFrame():
+                        break
+                    case None:
+                        connection.close()
+                        connection = None
+                    case Stale(message=why):
+                        raise StaleEpochError(why)
+                    case _:
+                        continue
+        if connection is not None:
+            connection.close()
+
+    def _attach(self, key: str) -> socket.socket | None:
+        """A connection that tells of the end of an attempt; None when its shim takes none."""
+        attempt = self._ledger.state.attempts.get(key)
+        if attempt is None or attempt.start is None:
+            return None
+        connection: socket.socket | None = None
+        try:
+            connection = connect_shim(self._paths.directory, attempt.start.socket)
+            protocol.send(connection, Attach(self._epoch, key, None, None))
+        except OSError:
+            if connection is not None:
+                connection.close()
+            return None
+        return connection
 
     def _wait_readable(self, descriptor: int, who: ProcessIdentity | None = None) -> None:
         """Wait until a descriptor is readable, asking the fence at least every FENCE_POLL_SECS (driver contract: within 1 s).
@@ -212,16 +295,14 @@ class LocalSpace:
             case _:
                 raise self._lost(f"the file worker ended during {request.key} without an answer; drive again")
 
-    def read_output(self, mark: str) -> bytes:
-        """The kept output of an exited attempt."""
-        with open(output_path(self._paths.directory, mark.rpartition("/")[2]), "rb") as file:
-            return file.read()
+    def read_output(self, mark: str, exited: Exited) -> tuple[bytes, bytes]:
+        """What is kept of an exited attempt's stdout (or merged output) and stderr. Raises CorruptError."""
+        return read_output(self._paths.directory, mark, exited)
 
     def forget_attempt(self, mark: str) -> None:
-        """Remove what an attempt whose outcome is in the log still holds: its output file and its mark."""
+        """Remove what an attempt whose outcome is in the log still holds: its output files and its mark."""
         release_mark(mark)
-        with contextlib.suppress(FileNotFoundError):
-            durable.unlink(output_path(self._paths.directory, mark.rpartition("/")[2]), "output")
+        forget_output(self._paths.directory, mark.rpartition("/")[2])
 
     def _end_helper(self, identity: ProcessIdentity) -> None:
         """Wait a little for a helper to end by itself; it has no work any more, so one that does not is killed."""
@@ -239,27 +320,26 @@ class LocalSpace:
         self._spawner.close()
         if self._worker is not None:
             self._worker.close()
-        for identity in self._helpers:
+        shims = list(self._shims.close())
+        for identity in (*self._helpers, *(shim.identity for shim in shims)):
             self._end_helper(identity)
-        release_mark(self.mark(f"e{self._epoch}-worker"))
-        release_mark(self.mark(f"e{self._epoch}-spawner"))
+        for mark in [shim.mark for shim in shims if shim.mark]:
+            release_mark(mark)
+        release_mark(self._helper_mark("worker"))
+        release_mark(self._helper_mark("spawner"))
 
 
 def greet_shim(paths: SpacePaths, name: str, key: str, identity: ProcessIdentity, epoch: int) -> bool:
     """The handshake of a claim: the shim lives, answers, and is the one the ledger names."""
-    descriptor = os.open(os.path.join(paths.directory, "sockets"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        with connect_shim(paths.directory, name) as connection:
             connection.settimeout(HANDSHAKE_SECS)
-            connection.connect(f"/proc/self/fd/{descriptor}/{name}")
             protocol.send(connection, Hello(epoch))
             if not _wait_answer(connection, identity):
                 return False
             answer = protocol.receive(connection)
     except (OSError, TimeoutError):
         return False
-    finally:
-        os.close(descriptor)
     return isinstance(answer, HelloAnswer) and answer.key == key and answer.identity == identity
 
 

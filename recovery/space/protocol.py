@@ -6,12 +6,17 @@ socket: `receive` then returns None, and no message is ever half-read.
 
 import socket
 import struct
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import msgspec
 
 from eventlog.events import Exit, RootIdentity
 from eventlog.process_identity import ProcessIdentity
+from recovery.space.records import Exited
+from recovery.space.request import CommandRequest
+
+StreamName = Literal["out", "err"]
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):
@@ -24,16 +29,10 @@ class Begin(msgspec.Struct, frozen=True, tag="begin"):
 
 
 class StartShim(msgspec.Struct, frozen=True, tag="start_shim"):
-    """To the spawner: fork a shim for a prepared key. `ordinal` counts the shims of this epoch (it names the role in steps)."""
+    """To the spawner: fork a shim under a mark of its own; its socket comes back with the answer."""
 
     epoch: int
-    key: str
     mark: str
-    arguments: list[bytes]
-    directory: bytes
-    environment: list[tuple[bytes, bytes]]
-    timeout_secs: float | None
-    ordinal: int
 
 
 class StartWorker(msgspec.Struct, frozen=True, tag="start_worker"):
@@ -43,6 +42,59 @@ class StartWorker(msgspec.Struct, frozen=True, tag="start_worker"):
     mark: str
     root: bytes
     space_id: str
+
+
+class RunCommand(msgspec.Struct, frozen=True, tag="run_command"):
+    """To an idle shim: own this prepared command. `ordinal` counts the commands of this epoch (it names the role in steps)."""
+
+    epoch: int
+    mark: str
+    ordinal: int
+    request: CommandRequest
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """From a shim: the exit of this key is recorded, and it is idle."""
+
+    key: str
+
+
+class Delayed(msgspec.Struct, frozen=True, tag="delayed"):
+    """From a shim: the command of this key has ended, its exit cannot be recorded, and it tries again."""
+
+    key: str
+    message: str
+
+
+class Attach(msgspec.Struct, frozen=True, tag="attach"):
+    """To a shim: send me what its command writes, from these offsets on (None: not that stream), and tell me when its exit is recorded."""
+
+    epoch: int
+    key: str
+    from_out: int | None = 0
+    from_err: int | None = 0
+
+
+class EndCommand(msgspec.Struct, frozen=True, tag="end_command"):
+    """To a shim: kill its command and all it started. No answer: its exit is recorded as any other."""
+
+    epoch: int
+    key: str
+
+
+class OutputFrame(msgspec.Struct, frozen=True, tag="output"):
+    """From a shim to a reader: `data` stands at `offset` of the stream; `skipped` bytes before it are held no more."""
+
+    stream: StreamName
+    offset: int
+    data: bytes
+    skipped: int = 0
+
+
+class EndFrame(msgspec.Struct, frozen=True, tag="end"):
+    """From a shim to a reader: the exit is recorded, as `exited` has it, and no frame follows."""
+
+    exited: Exited
 
 
 class Forked(msgspec.Struct, frozen=True, tag="forked"):
@@ -135,6 +187,13 @@ WorkerRequest = PrepareSide | WriteFile | EditFile | ApplyPlan | EmptyQuarantine
 Message = (
     Begin
     | StartShim
+    | RunCommand
+    | Ended
+    | Delayed
+    | Attach
+    | EndCommand
+    | OutputFrame
+    | EndFrame
     | StartWorker
     | Forked
     | Stale
@@ -153,6 +212,12 @@ _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
+def encode_frame(message: Message) -> bytes:
+    """One message as it goes over the wire."""
+    body = _encoder.encode(message)
+    return struct.pack(">I", len(body)) + body
+
+
 def send(connection: socket.socket, message: Message, descriptors: list[int] | None = None) -> None:
     """Send one message, with open descriptors when given. BrokenPipeError when the peer is gone."""
     body = _encoder.encode(message)
@@ -162,6 +227,14 @@ def send(connection: socket.socket, message: Message, descriptors: list[int] | N
     else:
         connection.sendall(header)
     connection.sendall(body)
+
+
+def take_frames(received: bytearray) -> Iterator[Message]:
+    """The whole messages at the front of a buffer, which are taken from it. Raises MsgspecError for one that is none."""
+    while len(received) >= 4 and len(received) >= 4 + (size := struct.unpack(">I", received[:4])[0]):
+        body = bytes(received[4 : 4 + size])
+        del received[: 4 + size]
+        yield _decoder.decode(body)
 
 
 def receive(connection: socket.socket) -> Message | None:

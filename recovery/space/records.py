@@ -86,13 +86,16 @@ class Register(msgspec.Struct, frozen=True, tag_field="op", tag="register"):
 
 
 class Start(msgspec.Struct, frozen=True, tag_field="op", tag="start"):
-    """The starting mark, synced before the command can begin. `identity` is the shim's (or the file worker's); `at_ms` is unix time
-    (0: not recorded), for people only: order is the order of the records."""
+    """The starting mark, synced before the command can begin. `identity` is the shim's (or the file worker's), `first` that of the first
+    process of the attempt's pid namespace, where the kill mark is one; `mark` is the shim's own, beside that of its command ("": the shim
+    is under the attempt's, or under none). `at_ms` is unix time (0: not recorded), for people only: order is the order of the records."""
 
     key: str
     identity: ProcessIdentity
     socket: str
     at_ms: int = 0
+    first: ProcessIdentity | None = None
+    mark: str = ""
 
 
 class Exited(msgspec.Struct, frozen=True, tag_field="op", tag="exit"):
@@ -100,7 +103,8 @@ class Exited(msgspec.Struct, frozen=True, tag_field="op", tag="exit"):
 
     `output_*` and `digest` tell of standard output (or of both streams merged), `stderr_*` of standard error kept apart: all bytes,
     bytes kept, BLAKE3 of all bytes, kept or not ("": not recorded). `left` processes were left alive by policy; `held_output`: something
-    still had the output open after the end (case 31). `at_ms` is unix time, 0 when not recorded.
+    still had the output open after the end (case 31). `at_ms` is unix time, 0 when not recorded. `missing` says why nothing of the output
+    is kept although there was some ("": it is kept).
     """
 
     key: str
@@ -118,6 +122,7 @@ class Exited(msgspec.Struct, frozen=True, tag_field="op", tag="exit"):
     left: int = 0
     held_output: bool = False
     at_ms: int = 0
+    missing: str = ""
 
 
 class Void(msgspec.Struct, frozen=True, tag_field="op", tag="void"):

@@ -1,69 +1,72 @@
-"""The shim: the small process that owns one command (S4, S5).
+"""The shim: the small process that owns one command at a time (S4, S5).
 
-Ordering invariants. It joins the attempt's kill mark before anything else; under the ledger's lock it compares its epoch with the
-floor and syncs the starting mark; only then does its child execute the command. When the command's process has ended (its pipe does
-not count: case 31) what it left behind is ended, the output saved, and then the exit recorded: an exit record therefore says that
-nothing of the attempt lives. Below the floor it exits and starts nothing. Its child gets SIGKILL when the shim dies.
+Ordering invariants. It is under a mark of its own from its birth. For a command it makes the attempt's mark, then, under the ledger's
+lock, compares its epoch with the floor and syncs the starting mark; only then does its child execute the command, under the attempt's
+mark. When the command's process has ended (its pipe does not count: case 31) what it left behind is ended, the output saved, and then
+the exit recorded: an exit record therefore says that nothing of the attempt lives. Nobody is told of an exit before its record stands.
+Below the floor it exits and starts nothing. Its child gets SIGKILL when the shim dies.
+
+It is used again for the next command of its epoch, which has a mark of its own; one that a newer epoch has claimed or superseded ends
+after its command, and one whose driver is gone too. Of a kind of mark that a process joins for good (marks.allows_reuse) it is under the
+attempt's own, and ends with it.
 """
 
 import contextlib
 import errno
 import os
+import select
 import selectors
 import signal
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
-
-import msgspec
 
 from eventlog import durable, steps
+from eventlog.errors import BusyError, CrashworthyError, StaleEpochError
 from eventlog.events import Exit
 from eventlog.ports import Clock, Host
-from eventlog.process_identity import ProcessIdentity, identify_self
+from eventlog.process_identity import ProcessIdentity, identify, identify_self
 from recovery.space import marks, protocol
-from recovery.space.kernel import become_subreaper, end_with_parent, name_process
+from recovery.space.command import Running, StartError, exit_of, keep_from_commands, start
+from recovery.space.floor_poll import FloorPoll
+from recovery.space.kernel import become_subreaper, name_process
 from recovery.space.ledger import Ledger, append_fenced
-from recovery.space.output import OutputKeeper, output_path, save_output
-from recovery.space.protocol import Hello, HelloAnswer, StartShim
+from recovery.space.output import STDERR_SUFFIX, Kept, OutputKeeper, output_path, save_output
+from recovery.space.protocol import Delayed, Ended, Failed, RunCommand, Stale, StartShim, StreamName
+from recovery.space.readers import Readers
 from recovery.space.records import Exited, Start
 
 KILL_AFTER_TERM_SECS = 2.0
+DRAIN_SECS = 0.05
 DRAIN_LIMIT_BYTES = 16 << 20
+READ_BYTES = 1 << 16
+RECORD_PAUSE_SECS = 0.25
+RECORD_SECS = 30.0
+"""How long a shim tries to record an exit that the disk does not take: far above a passing shortage, below the stall of a driver."""
+NEVER = 1 << 62
 
 
-@dataclass(slots=True)
-class _Command:
-    """A running command: its pid and pidfd, the read end of its output."""
-
-    pid: int
-    descriptor: int
-    output: int
-
-
-def run_shim(request: StartShim, ledger: Ledger, directory: str, clock: Clock, host: Host) -> None:
-    """Own one command from its starting mark to its exit record. Runs in a process forked for it."""
+def run_shim(born: StartShim, driver: socket.socket, ledger: Ledger, directory: str, clock: Clock, host: Host) -> None:
+    """Own the commands that the driver sends, one after the other. Runs in a process forked for it, already under its own mark; returns
+    when the driver is gone or its epoch over."""
     os.setsid()
-    marks.join_mark(request.mark)
     become_subreaper()
     name_process("shim")
-    steps.enter(f"shim.{request.ordinal}", request.epoch)
-    leaf = request.mark.rpartition("/")[2]
+    keep_from_commands()
     identity = identify_self(host)
-    with _listen(directory, leaf) as listener:
-        append_fenced(ledger, request.epoch, Start(request.key, identity, leaf))
-        _Shim(request, ledger, listener, identity, clock, host).run(output_path(directory, leaf))
+    while isinstance(order := protocol.receive(driver), RunCommand):
+        if not _Shim(order, born.mark, driver, ledger, directory, identity, clock, host).own():
+            return
 
 
 @contextlib.contextmanager
 def _listen(directory: str, leaf: str) -> Iterator[socket.socket]:
-    """A socket on which a successor can say hello, bound through a directory descriptor (paths to sockets are at most 107 bytes)."""
+    """A socket on which others can say hello and attach, bound through a directory descriptor (paths to sockets are at most 107 bytes)."""
     sockets = os.path.join(directory, "sockets")
     descriptor = os.open(sockets, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             listener.bind(f"/proc/self/fd/{descriptor}/{leaf}")
-            listener.listen(4)
+            listener.listen(16)
             yield listener
         durable.unlink(leaf, "socket", directory=descriptor)
     finally:
@@ -71,126 +74,165 @@ def _listen(directory: str, leaf: str) -> Iterator[socket.socket]:
 
 
 class _Shim:
+    """The owner of one command."""
+
     def __init__(
-        self, request: StartShim, ledger: Ledger, listener: socket.socket, identity: ProcessIdentity, clock: Clock, host: Host
-    ) -> None:
-        self._request = request
+        self, order: RunCommand, own_mark: str, driver: socket.socket, ledger: Ledger, directory: str, identity: ProcessIdentity,
+        clock: Clock, host: Host,
+    ) -> None:  # fmt: skip
+        self._order = order
+        self._request = order.request
+        self._own_mark = own_mark
+        self._driver = driver
         self._ledger = ledger
-        self._listener = listener
+        self._directory = directory
+        self._leaf = order.mark.rpartition("/")[2]
         self._identity = identity
         self._clock = clock
         self._host = host
-        self._keeper = OutputKeeper()
+        self._keepers: dict[StreamName, OutputKeeper] = {"out": OutputKeeper()}
+        if order.request.separate:
+            self._keepers["err"] = OutputKeeper()
+        self._streams: dict[StreamName, int] = {}
+        self._command: Running | None = None
+        self._joined = marks.Joined()
 
-    def run(self, output: str) -> None:
-        """Execute, wait, end survivors, save the output, record the exit."""
+    def own(self) -> bool:
+        """From the starting mark to the exit record; whether this shim may own another command. Raises what keeps it from its records."""
+        may_go_on = marks.allows_reuse(self._order.mark)
         try:
-            command = self._execute()
-        except OSError as error:
-            self._record(Exit("start_failed", error=f"{error.strerror}: {os.fsdecode(self._request.arguments[0])}"), 0, output)
+            if may_go_on:
+                marks.make_mark(self._order.mark)
+            else:
+                self._joined = marks.join_mark(self._order.mark)
+            steps.enter(f"shim.{self._order.ordinal}", self._order.epoch)
+            with _listen(self._directory, self._leaf) as listener:
+                append_fenced(self._ledger, self._order.epoch, self._starting_mark())
+                poll = FloorPoll(self._clock, self._look_at_floor)
+                readers = Readers(listener, self._request.key, self._identity, self._keepers, poll, self._end_command)
+                self._run(readers)
+        except StaleEpochError as error:
+            self._tell(Stale(str(error)))
+            return False
+        except (CrashworthyError, OSError) as error:
+            self._tell(Failed(str(error)))
+            raise
+        is_current = max(self._ledger.state.floor, readers.newest_epoch) <= self._order.epoch
+        steps.reach("idle")
+        return self._tell(Ended(self._request.key)) and is_current and may_go_on
+
+    def _starting_mark(self) -> Start:
+        first = None if self._joined.first is None else identify(self._joined.first, self._host)
+        return Start(self._request.key, self._identity, self._leaf, at_ms=self._clock.now_ms(), first=first, mark=self._own_mark)
+
+    def _tell(self, message: protocol.Message) -> bool:
+        """Tell the driver, when it is there; False when it is gone."""
+        try:
+            protocol.send(self._driver, message)
+            return True
+        except OSError:
+            return False
+
+    def _look_at_floor(self) -> int:
+        try:
+            self._ledger.refresh()
+        except CrashworthyError:
+            return NEVER  # of a ledger that cannot be read nobody is current; the command goes on, and its record will say what is wrong
+        return self._ledger.state.floor
+
+    def _run(self, readers: Readers) -> None:
+        """Execute, wait, end survivors, save the output, record the exit, let readers go."""
+        try:
+            command = start(self._request, self._order.mark)
+        except StartError as error:
+            readers.finish(self._record(Exit("start_failed", error=error.reason), 0, is_held=False))
             return
+        self._command = command
+        self._streams["out"] = command.output
+        if command.errors is not None:
+            self._streams["err"] = command.errors
         steps.reach("running")
-        ended = self._wait(command)
+        ended = self._wait(command, readers)
         steps.reach("ended")
+        is_held = self._drain(DRAIN_SECS)
         survivors = self._end_survivors()
-        self._drain(command.output)
-        self._record(ended, survivors, output)
+        self._drain(0)
+        for descriptor in (command.output, command.errors):
+            if descriptor is not None:
+                os.close(descriptor)
+        readers.finish(self._record(ended, survivors, is_held))
 
-    def _record(self, ended: Exit, survivors: int, output: str) -> None:
-        kept = self._keeper.kept()
-        save_output(output, kept)
-        record = Exited(self._request.key, ended, self._host.boot_id(), kept.total, len(kept.data), survivors)
-        steps.reach("ledger.exit.before")
-        with self._ledger.transaction() as transaction:
-            # Never refused: what ended has ended. Whether it counts as clean or cut is decided by its place after a condemnation.
-            transaction.append(record)
-
-    def _execute(self) -> _Command:
-        """Fork and exec the command; OSError when it could not be executed."""
-        output_read, output_write = os.pipe()
-        error_read, error_write = os.pipe()
-        steps.reach("spawn.before")
-        shim_pid = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            _become_command(self._request, shim_pid, output_write, error_write)
-        os.close(output_write)
-        os.close(error_write)
-        steps.reach("spawn.after")
-        with os.fdopen(error_read, "rb") as file:
-            failure = file.read()
-        if failure:
-            os.close(output_read)
-            os.waitpid(pid, 0)
-            number = int(failure)
-            raise OSError(number, os.strerror(number))
-        return _Command(pid, os.pidfd_open(pid), output_read)
-
-    def _wait(self, command: _Command) -> Exit:
-        """Wait for the end of the command's process, keeping its output, answering hellos, holding the time limit."""
+    def _wait(self, command: Running, readers: Readers) -> Exit:
+        """Wait for the end of the command's process, keeping its output, serving readers, holding the time limit."""
         limit = self._request.timeout_secs
         deadline = None if limit is None else self._clock.monotonic() + limit
         sent = 0
         with selectors.DefaultSelector() as selector:
             selector.register(command.descriptor, selectors.EVENT_READ, "end")
-            selector.register(command.output, selectors.EVENT_READ, "output")
-            selector.register(self._listener, selectors.EVENT_READ, "hello")
+            for name, descriptor in self._streams.items():
+                selector.register(descriptor, selectors.EVENT_READ, name)
+            readers.serve_from(selector)
             while True:
-                timeout = None if deadline is None else max(0.0, deadline - self._clock.monotonic())
-                ready = {key.data for key, _ in selector.select(timeout)}
-                if "output" in ready and not self._keep(command.output):
-                    selector.unregister(command.output)
-                if "hello" in ready:
-                    self._answer_hello()
-                if "end" in ready:
+                ready = selector.select(self._patience(deadline, readers))
+                names = {key.data for key, _ in ready}
+                for name in sorted(names & self._streams.keys()):
+                    if not self._keep(name):
+                        selector.unregister(self._streams[name])
+                for key, mask in ready:
+                    if callable(key.data):
+                        key.data(mask)
+                readers.push()
+                if "end" in names:
                     break
                 if deadline is not None and self._clock.monotonic() >= deadline:
                     sent = signal.SIGKILL if sent else signal.SIGTERM
-                    self._signal_group(command.pid, sent)
+                    command.signal(sent)
                     deadline = self._clock.monotonic() + KILL_AFTER_TERM_SECS
-        os.close(command.descriptor)
-        status = os.waitpid(command.pid, 0)[1]
-        return _exit_of(status, timed_out=sent != 0)
+        return exit_of(command.reap(), timed_out=sent != 0)
 
-    def _signal_group(self, pid: int, number: int) -> None:
-        # The command leads its own session and is not reaped yet, so its group id cannot be anybody else's.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, number)
+    def _patience(self, deadline: float | None, readers: Readers) -> float | None:
+        """How long the loop may sleep; None for ever."""
+        until = None if deadline is None else max(0.0, deadline - self._clock.monotonic())
+        return min((secs for secs in (until, readers.wait_secs) if secs is not None), default=None)
 
-    def _keep(self, output: int) -> bool:
-        data = os.read(output, 1 << 16)
-        self._keeper.add(data)
+    def _end_command(self) -> None:
+        if self._command is not None:
+            self._command.signal(signal.SIGKILL)
+
+    def _keep(self, name: StreamName) -> bool:
+        """Take what can be read now, a piece of it; False at the stream's end."""
+        try:
+            data = os.read(self._streams[name], READ_BYTES)
+        except BlockingIOError:
+            return True
+        self._keepers[name].add(data)
         return bool(data)
 
-    def _drain(self, output: int) -> None:
-        """Take what is in the pipe now; whoever still holds its other end is not waited for."""
-        os.set_blocking(output, False)
-        with contextlib.suppress(BlockingIOError):
-            taken = 0
-            while taken < DRAIN_LIMIT_BYTES and (data := os.read(output, 1 << 16)):
-                self._keeper.add(data)
-                taken += len(data)
-        os.close(output)
-
-    def _answer_hello(self) -> None:
-        # Whatever a caller does or sends, the shim goes on: it owns a command.
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            connection, _ = self._listener.accept()
-            with connection:
-                connection.settimeout(1.0)
-                if isinstance(protocol.receive(connection), Hello):
-                    protocol.send(connection, HelloAnswer(self._request.key, self._identity))
+    def _drain(self, secs: float) -> bool:
+        """Take what is in the pipes, and what comes within `secs`; True when somebody still holds their other end then. Nobody is waited
+        for longer, however much it writes."""
+        deadline = self._clock.monotonic() + secs
+        room = DRAIN_LIMIT_BYTES
+        poll = select.poll()
+        held = dict(self._streams)
+        for descriptor in held.values():
+            poll.register(descriptor, select.POLLIN)
+        while held and room > 0:
+            ready = {descriptor for descriptor, _ in poll.poll(max(0.0, deadline - self._clock.monotonic()) * 1000)}
+            if not ready:
+                break
+            for name, descriptor in list(held.items()):
+                if descriptor in ready and not self._keep(name):
+                    poll.unregister(descriptor)
+                    del held[name]
+                room -= READ_BYTES if descriptor in ready else 0
+        return bool(held)
 
     def _end_survivors(self) -> int:
         """End what the command left behind (policy `kill`, rule S11); how many there were."""
         steps.reach("sweep.before")
-        kind, _, leaf = marks.command_mark(self._request.mark).partition(":")
-        if kind == "cgroup":
-            survivors = marks.count_members(leaf)
-            if not marks.kill_cgroup(leaf, self._clock):
-                raise OSError(f"processes of {self._request.key} in {leaf} do not die")
-        else:
-            survivors = marks.kill_descendants(os.getpid(), self._host, self._clock)
+        survivors = len(marks.list_members(self._order.mark, self._joined))
+        marks.end_members(self._order.mark, self._joined, self._host, self._clock)
         self._reap()
         steps.reach("sweep.after")
         return survivors
@@ -200,45 +242,48 @@ class _Shim:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
 
+    def _record(self, ended: Exit, survivors: int, is_held: bool) -> Exited:
+        """Save the output, then record the exit; the record."""
+        kept = {name: keeper.kept() for name, keeper in self._keepers.items()}
+        out, err = kept["out"], kept.get("err", Kept(0, b""))  # no digest: there is no such stream
+        missing = self._save(out, err)
+        if missing:
+            out, err = Kept(out.total, b"", out.digest), Kept(err.total, b"", err.digest)
+        record = Exited(
+            self._request.key, ended, self._host.boot_id(), out.total, len(out.data), survivors, digest=out.digest,
+            stderr_total=err.total, stderr_kept=len(err.data), stderr_digest=err.digest, held_output=is_held,
+            at_ms=self._clock.now_ms(), missing=missing,
+        )  # fmt: skip
+        steps.reach("ledger.exit.before")
+        self._append(record)
+        return record
 
-def _exit_of(status: int, timed_out: bool) -> Exit:
-    """Code and signal kept apart; no exit is ever invented (I8, case 33)."""
-    if os.WIFSIGNALED(status):
-        return Exit("timed_out" if timed_out else "signaled", signal=os.WTERMSIG(status))
-    if timed_out:
-        return Exit("timed_out", code=os.WEXITSTATUS(status))
-    return Exit("exited", code=os.WEXITSTATUS(status))
+    def _save(self, out: Kept, err: Kept) -> str:
+        """Write the output files; why they could not be written, "" when they were."""
+        path = output_path(self._directory, self._leaf)
+        try:
+            save_output(path, out)
+            save_output(path + STDERR_SUFFIX, err)
+        except OSError as error:
+            return f"{errno.errorcode.get(error.errno or errno.EIO, 'EIO')}: {error.strerror}"
+        return ""
 
+    def _append(self, record: Exited) -> None:
+        """Never refused: what ended has ended. Whether it counts as clean or cut is decided by its place after a condemnation.
 
-def _keep_from_command() -> None:
-    """Nothing that whoever started the driver left open reaches a command (case 36): neither its input nor a lock of its own."""
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the directory's own descriptor is closed by now
-            if int(name) > 2:
-                os.set_inheritable(int(name), False)
-
-
-def _become_command(request: StartShim, shim_pid: int, output: int, errors: int) -> None:
-    """In the forked child: execute the command, or tell the shim the errno. Never returns."""
-    try:
-        end_with_parent(shim_pid)
-        os.setsid()
-        marks.join_mark(marks.command_mark(request.mark))
-        null = os.open("/dev/null", os.O_RDONLY)
-        os.dup2(null, 0)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        _keep_from_command()
-        for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
-        os.chdir(request.directory)
-        environment = dict(request.environment)
-        environment[marks.ENVIRONMENT_VARIABLE.encode()] = request.mark.encode("utf-8", "surrogateescape")
-        os.execvpe(request.arguments[0], request.arguments, environment)
-    except OSError as error:
-        os.write(errors, str(error.errno or errno.EIO).encode())
-    except BaseException:  # noqa: BLE001
-        # Whatever kept the command from being executed is a failed start, never an exit of the command (I8).
-        os.write(errors, str(errno.EIO).encode())
-    finally:
-        os._exit(127)
+        A record that the disk does not take is tried again for RECORD_SECS; then the shim ends without it, so that the attempt is lost and
+        never a success. Under a mark whose proof is the shim itself it is tried for ever.
+        """
+        deadline = self._clock.monotonic() + RECORD_SECS
+        while True:
+            try:
+                with self._ledger.transaction() as transaction:
+                    attempt = transaction.state.attempts.get(record.key)
+                    if attempt is None or attempt.exit is None:  # a sync that failed may have left the record standing
+                        transaction.append(record)
+                return
+            except (OSError, BusyError) as error:
+                self._tell(Delayed(record.key, str(error)))
+                if self._clock.monotonic() >= deadline and not self._order.mark.startswith("environment:"):
+                    raise
+                self._clock.pause(RECORD_PAUSE_SECS)

@@ -19,6 +19,7 @@ from eventlog.errors import CrashworthyError, StaleEpochError
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity, identify, identify_self
 from recovery.space import protocol, shim
+from recovery.space.command import fork_under
 from recovery.space.epoch_mark import carry_epoch
 from recovery.space.kernel import name_process
 from recovery.space.ledger import Ledger, append_fenced
@@ -44,19 +45,22 @@ def _redirect(number: int, path: str, flags: int) -> None:
     os.close(descriptor)
 
 
-def fork_process(body: Callable[[], None]) -> int:
-    """Fork; the child runs `body` and always ends in os._exit (FACTS, trap 5: an exception must not run on into the parent's code)."""
+def fork_process(body: Callable[[], None], mark: str = "") -> int:
+    """Fork; the child runs `body` and always ends in os._exit (FACTS, trap 5: an exception must not run on into the parent's code). With a
+    `mark` it is under that mark before `body` begins."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # closed by whoever started us
             stream.flush()
     steps.reach("spawn.before")
-    pid = os.fork()
+    pid, is_placed = fork_under(mark) if mark else (os.fork(), True)
     if pid:
         steps.reach("spawn.after")
         return pid
     code = 70
     try:
         gc.disable()
+        if not is_placed:
+            join_mark(mark)
         body()
         code = 0
     except CrashworthyError as error:
@@ -104,7 +108,7 @@ class _Spawner:
             _reap()
             match request:
                 case StartShim():
-                    self._answer(lambda request=request: self._start_shim(request), None)  # type: ignore[misc]
+                    self._start_shim(request)
                 case StartWorker():
                     self._start_worker(request)
                 case _:
@@ -124,14 +128,21 @@ class _Spawner:
         append_fenced(self._ledger, self._begin.epoch, Register("spawner", self._begin.epoch, self._begin.mark, identity))
         return identity
 
-    def _start_shim(self, request: StartShim) -> ProcessIdentity:
+    def _start_shim(self, request: StartShim) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with ours, theirs:
+            self._answer(lambda: self._fork_shim(request, ours, theirs), ours.fileno())
+
+    def _fork_shim(self, request: StartShim, theirs: socket.socket, connection: socket.socket) -> ProcessIdentity:
         # The shim takes over this process's view of the ledger: the cost of a start does not grow with the number of keys (S3).
         self._ledger.refresh()
-        return self._identity(fork_process(lambda: self._run_shim(request)))
+        return self._identity(fork_process(lambda: self._run_shim(request, theirs, connection), request.mark))
 
-    def _run_shim(self, request: StartShim) -> None:
+    def _run_shim(self, request: StartShim, theirs: socket.socket, connection: socket.socket) -> None:
+        # As for the worker: any other holder of the driver's end would keep the shim from seeing that its driver is gone.
+        theirs.close()
         self._driver.close()
-        shim.run_shim(request, self._ledger, self._begin.directory, self._clock, self._host)
+        shim.run_shim(request, connection, self._ledger, self._begin.directory, self._clock, self._host)
 
     def _start_worker(self, request: StartWorker) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from chaos.drivers import base_environment
-from chaos.plain import PlainEnd, run_plainly
+from chaos.plain import PlainCommand, PlainEnd, run_plainly
 from tests.helpers import is_running
 
 
 def run(command: str, work: Path, limit_secs: float | None = None) -> PlainEnd:
-    return run_plainly(command.encode(), work, base_environment(), limit_secs)
+    return run_plainly(PlainCommand(command.encode(), work, base_environment(), limit_secs))
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,11 @@ def test_stdout_and_stderr_are_one_output_and_its_end_is_not_the_commands(tmp_pa
     done = run("echo out; echo err >&2; exec >&- 2>&-; echo late > late.txt; exit 4", tmp_path)
     assert done == PlainEnd(b"out\nerr\n", 4)
     assert (tmp_path / "late.txt").read_bytes() == b"late\n"
+
+
+def test_input_is_given_and_streams_that_are_kept_apart_come_one_after_the_other(tmp_path: Path) -> None:
+    command = PlainCommand(b"echo err >&2; cat; echo out", tmp_path, base_environment(), stdin=b"in\0\n", separate=True)
+    assert run_plainly(command) == PlainEnd(b"in\0\nout\nerr\n", 0)
 
 
 LEFT = "bash -c 'echo $$ > pid; exec sleep 300'"
@@ -48,5 +53,5 @@ def test_rule_S5_a_time_limit_says_that_it_was_one(tmp_path: Path) -> None:
 
 def test_a_command_that_cannot_be_run_is_an_error_and_no_exit(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(OSError, match="the plain run of b'true' was lost"):
-        run_plainly(b"true", tmp_path / "nowhere", {"PATH": os.environ["PATH"]})
+        run_plainly(PlainCommand(b"true", tmp_path / "nowhere", {"PATH": os.environ["PATH"]}))
     assert "FileNotFoundError" in capfd.readouterr().err

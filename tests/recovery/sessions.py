@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from eventlog import events
+from eventlog.ports import SystemClock
 from eventlog.reader import Reader, StoredEvent
 from recovery.journal import only_stream
 from recovery.space.ledger import LedgerView
-from recovery.space.marks import find_cgroup_base
+from recovery.space.marks import find_cgroup_base, kill_cgroup
+from recovery.space.marks.freezer import explain_freezer_base, kill_frozen
 from recovery.space.records import LedgerState
 from tests.helpers import is_running, kill_process, wait_until
 
@@ -294,14 +296,12 @@ def end_marked(space_id: str) -> None:
     """Kill what still carries the marks of one space made by a test, and remove its cgroups."""
     for pid in find_marked(f"environment:{space_id}"):
         kill_process(pid)
-    base = find_cgroup_base()
-    top = Path(base, f"crashworthy.{space_id}")
-    if not base or not top.is_dir():
-        return
-    (top / "cgroup.kill").write_text("1")
-    wait_until(lambda: "populated 0" in (top / "cgroup.events").read_text(), f"the end of everything in {top}")
-    for directory, _, _ in os.walk(top, topdown=False):
-        os.rmdir(directory)
+    for base in (find_cgroup_base(), explain_freezer_base()[0]):
+        top = Path(base, f"crashworthy.{space_id}")
+        if base and top.is_dir():
+            (kill_frozen if (top / "freezer.state").exists() else kill_cgroup)(str(top), SystemClock())
+            for directory, _, _ in os.walk(top, topdown=False):
+                os.rmdir(directory)
 
 
 def find_marked(mark: str) -> list[int]:

@@ -71,7 +71,7 @@ def test_bad_settings_are_refused(sandbox: Sandbox) -> None:
     session = sandbox.session(bash("true"))
     refuse(sandbox, "run", session, says="SESSION_EPOCH='none' is not a number from 1 to 9007199253692415", SESSION_EPOCH="none")
     refuse(sandbox, "run", session, says="SESSION_HEARTBEAT_SECS='-1' is not a number", SESSION_HEARTBEAT_SECS="-1")
-    refuse(sandbox, "run", session, says="SESSION_KILL_MARK='magic' is unknown; use auto, cgroup", SESSION_KILL_MARK="magic")
+    refuse(sandbox, "run", session, says="SESSION_KILL_MARK='magic' is unknown; use auto, pid-namespace, cgroup", SESSION_KILL_MARK="magic")
 
 
 def test_a_directory_that_is_no_state_directory_is_refused(sandbox: Sandbox) -> None:

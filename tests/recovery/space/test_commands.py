@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blake3 import blake3
 
 from eventlog import events
 from eventlog.events import Exit
@@ -65,11 +66,11 @@ def test_case_33_code_and_signal_are_kept_apart(sandbox: Sandbox) -> None:
 
 def test_case_33_a_command_that_cannot_be_executed_has_no_code(sandbox: Sandbox) -> None:
     """Neither 126 nor 127 is made up for what never ran."""
-    assert exits(sandbox, "true", PATH="/nowhere") == [Exit("start_failed", error="No such file or directory: bash")]
+    assert exits(sandbox, "true", PATH="/nowhere") == [Exit("start_failed", error="ENOENT: No such file or directory: bash")]
 
 
 def test_case_33_a_command_line_that_is_too_long_has_no_code(sandbox: Sandbox) -> None:
-    assert exits(sandbox, ": " + "x" * (200 << 10)) == [Exit("start_failed", error="Argument list too long: bash")]
+    assert exits(sandbox, ": " + "x" * (200 << 10)) == [Exit("start_failed", error="E2BIG: Argument list too long: bash")]
 
 
 def test_rule_S5_a_time_limit_says_that_it_was_one(sandbox: Sandbox) -> None:
@@ -186,6 +187,24 @@ def test_case_36_stdin_at_end_no_terminal(sandbox: Sandbox) -> None:
         assert name.encode() not in sandbox.output(5)
     os.close(reader)
     os.close(writer)
+
+
+def test_a_call_is_given_its_input_and_keeps_its_streams_apart(sandbox: Sandbox) -> None:
+    """`stdin` and `stderr` of a session file, bytes as they are; the log has one content, stderr's bytes last, and what is which."""
+    run = "cat; echo problem >&2; echo done"
+    calls = (bash(run, stdin={"b64": "AP9h"}, stderr="separate"), bash(run, stdin="text\n"), bash("echo plain"))
+    step = "driver@1:outcome.commit.before:1"
+    driver = sandbox.start("run", sandbox.session(*calls), epoch=1, wait=(step,))
+    sandbox.steps.kill(step, driver)
+    sandbox.drive()
+    apart, merged, plain = (event.output for event in sandbox.of_kind(events.CallSettled))
+    assert sandbox.output(1) == b"\0\xffadone\nproblem\n"
+    assert (apart.total, apart.kept, apart.digest) == (16, 16, blake3(b"\0\xffadone\n").hexdigest())
+    assert apart.stderr == events.Stderr(8, 8, False, blake3(b"problem\n").hexdigest())
+    assert (sandbox.output(2), merged.stderr) == (b"text\nproblem\ndone\n", None)
+    script = sandbox.of_kind(events.SessionOpened)[0].script
+    assert script[2] == {"tool": "bash", "run": "echo plain", "timeout_secs": None, "policy": "never"}, "a call that asks for nothing new"
+    assert plain.missing == "" and not plain.held
 
 
 def test_a_command_gets_the_environment_and_its_key(sandbox: Sandbox) -> None:

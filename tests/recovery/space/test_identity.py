@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from eventlog.errors import FenceIncompleteError, MisuseError
+from eventlog.errors import FenceIncompleteError
 from eventlog.ports import FakeHost, LinuxHost, SystemClock
 from eventlog.process_identity import ProcessIdentity, identify, identify_self, is_alive, is_dead, open_process, read_start_ticks
 from recovery.space.identity import kill_and_wait
-from recovery.space.marks import MarkSetting, choose_marks, find_cgroup_base, kill_cgroup, kill_mark, list_descendants, name_mark
+from recovery.space.marks import kill_cgroup, kill_mark, list_descendants
 from tests.helpers import is_running, wait_until
 
 HOST = LinuxHost()
@@ -132,19 +132,6 @@ def test_descendants_are_found_without_the_trees_that_are_spared() -> None:
         assert set(list_descendants(parent.pid, frozenset({middle}))) == set(found) - {middle, *list_descendants(middle)}
         for pid in [*found, parent.pid]:
             os.kill(pid, signal.SIGKILL)
-
-
-def test_each_mark_can_be_forced_and_is_named() -> None:
-    base = find_cgroup_base()
-    assert choose_marks("environment") == MarkSetting("environment", "")
-    assert choose_marks("auto").kind == ("cgroup" if base else "environment")
-    assert name_mark(MarkSetting("environment", ""), "space", "c1-a1") == "environment:space/c1-a1"
-    assert name_mark(MarkSetting("cgroup", "/base"), "space", "c1-a1") == "cgroup:/base/crashworthy.space/c1-a1"
-    with pytest.raises(MisuseError, match="SESSION_KILL_MARK='magic' is unknown; use auto, cgroup or environment"):
-        choose_marks("magic")
-    if not base:
-        with pytest.raises(MisuseError, match="no writable cgroup v2 hierarchy here"):
-            choose_marks("cgroup")
 
 
 def test_a_leaf_that_is_not_there_is_empty() -> None:

@@ -1,0 +1,212 @@
+"""`uts:NAME`: the shim and its command have a UTS namespace of their own, which every process inherits, whatever it clears and leaves.
+
+Inode numbers of namespaces are used again once nobody is in one, so the number alone could name a stranger: a namespace of ours is known
+by its NIS domain name, a digest of the mark, which nothing reads and a further unshare copies.
+
+While the shim lives, death is proved through it, as with the environment mark; else by two empty sweeps of /proc. A sweep counts only when
+every process in it was seen alive and no member: who is listed and gone when it is looked at may have left a child that was not listed.
+A process with rights over its namespace could give itself another name: not defended, as a move out of a cgroup is not.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from types import TracebackType
+
+from blake3 import blake3
+
+from eventlog.errors import FenceIncompleteError
+from eventlog.ports import Clock, Host
+from eventlog.process_identity import read_start_ticks, read_stat
+from recovery.space.marks.descendants import describe, end_children, list_living, list_processes, read_newest
+from recovery.space.marks.process import check_namespace, kill_owner
+from recovery.space.marks.subreaper import kill_by_subreaper
+from recovery.space.marks.values import DEATH_SECS, NOTHING_TOUCHED, Joined, Target
+from recovery.space.namespaces import CLONE_NEWUTS, name_domain, unshare_private
+
+# Enters the namespaces behind two descriptors (its user namespace first, where that is another) and prints the domain name there.
+_READER = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+libc.setns(int(sys.argv[1]), 0x10000000)
+if libc.setns(int(sys.argv[2]), 0x04000000):
+    sys.exit(1)
+name = ctypes.create_string_buffer(65)
+libc.getdomainname(name, 65)
+sys.stdout.buffer.write(name.value)
+"""
+READER_SECS = 30.0
+CHASES = 200
+
+
+def domain_name(value: str) -> str:
+    """What the namespace of a mark is called."""
+    return "crashworthy." + blake3(value.encode("utf-8", "surrogateescape")).hexdigest(20)
+
+
+class Uts:
+    """Kind `uts`; the value is the bare name of the mark."""
+
+    def join(self, value: str) -> Joined:
+        unshare_private(CLONE_NEWUTS)
+        name_domain(domain_name(value))
+        return Joined()
+
+    def join_command(self, value: str) -> None:
+        """Nothing more: it is inherited."""
+
+    def list_members(self, value: str, joined: Joined) -> list[int]:
+        return list_living(os.getpid())  # the owner lives, as subreaper
+
+    def end_members(self, value: str, joined: Joined, host: Host, clock: Clock) -> None:
+        end_children(clock)
+
+    def keep_members(self, value: str, joined: Joined) -> None:
+        """They are held by their namespace, not by the shim."""
+
+    def kill(self, value: str, target: Target, host: Host, clock: Clock) -> None:
+        if target.owner is not None:
+            check_namespace(target.owner, host)
+            is_proved = not target.is_owner_spared and kill_by_subreaper(target.owner, target.spare, host, clock)
+            kill_owner(target, host, clock)
+            if is_proved:
+                return
+        with _Namespaces(domain_name(value)) as namespaces:
+            _kill_members(namespaces, clock)
+
+    def release(self, value: str) -> None:
+        """The kernel gives the namespace back with its last process."""
+
+
+def _kill_members(namespaces: "_Namespaces", clock: Clock) -> None:
+    deadline = clock.monotonic() + DEATH_SECS
+    empty = 0
+    while empty < 2:
+        members, is_whole = namespaces.sweep()
+        for pid in members:
+            namespaces.kill(pid)
+        if not is_whole:
+            namespaces.chase()
+        if not members:
+            empty += is_whole
+        else:
+            empty = 0
+            clock.pause(0.001)
+        if empty < 2 and clock.monotonic() >= deadline:
+            who = f"processes {describe(members)} do not die" if members else "processes come and go too fast to tell whose they are"
+            raise FenceIncompleteError(f"{who} (waited {DEATH_SECS:g} s); {NOTHING_TOUCHED}")
+
+
+class _Namespaces:
+    """The UTS namespaces seen during one kill, by inode number. They are held open, so that no number is used again meanwhile."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._own = os.stat("/proc/self/ns/uts").st_ino
+        self._known: dict[int, tuple[int, bool]] = {}
+        self._newest = 0
+        self._dead: set[tuple[int, int]] = set()
+
+    def __enter__(self) -> "_Namespaces":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for descriptor, _ in self._known.values():
+            os.close(descriptor)
+
+    def sweep(self) -> tuple[list[int], bool]:
+        """Every living process in a namespace of this name; and whether nobody was gone, or newly dead, by the time it was looked at."""
+        members, is_whole = [], True
+        self._newest = read_newest()
+        for pid in list_processes():
+            task = _living_task(pid)
+            belongs = self._is_member(task) if task else None
+            if belongs is None and not self._is_long_dead(pid):
+                is_whole = False
+            elif belongs:
+                members.append(pid)
+        return members, is_whole
+
+    def chase(self) -> None:
+        """Kill members among what was started since the last look, again and again: so a line of processes that each start the next and
+        end is met, where a look at everything takes longer than any of them lives."""
+        for _ in range(CHASES):
+            newest = read_newest()
+            # After the highest number the lowest come again: what was given before that is left to the next sweep.
+            for pid in range(newest, self._newest if newest >= self._newest else 0, -1):
+                self.kill(pid)
+            self._newest = newest
+
+    def _is_long_dead(self, pid: int) -> bool:
+        """Whether it is a zombie that was one at an earlier sweep: it has had no child since."""
+        ticks = read_start_ticks(pid)
+        if ticks is None or (pid, ticks) in self._dead:
+            return ticks is not None
+        self._dead.add((pid, ticks))
+        return False
+
+    def kill(self, pid: int) -> None:
+        """SIGKILL a member through its pidfd, once it is held and still a member."""
+        try:
+            descriptor = os.pidfd_open(pid)
+        except OSError:
+            return  # it has ended
+        try:
+            task = _living_task(pid)
+            if task and self._is_member(task):
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        finally:
+            os.close(descriptor)
+
+    def _is_member(self, task: str) -> bool | None:
+        """None for one that has ended by now."""
+        try:
+            number = os.stat(f"{task}/ns/uts").st_ino
+            return number != self._own and self._is_named(number, task)
+        except PermissionError:
+            return False  # nobody that this user could have put there
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+
+    def _is_named(self, number: int, task: str) -> bool:
+        if number not in self._known:
+            descriptor = os.open(f"{task}/ns/uts", os.O_RDONLY | os.O_CLOEXEC)
+            number = os.fstat(descriptor).st_ino
+            if number in self._known:
+                os.close(descriptor)
+            else:
+                self._known[number] = (descriptor, _read_name(task, descriptor) == self._name)
+        return self._known[number][1]
+
+
+def _living_task(pid: int) -> str:
+    """The directory in /proc of a thread of this process that has not ended, "" when there is none: a leader may be a zombie."""
+    fields = read_stat(pid)
+    if fields is None:
+        return ""
+    if fields[0] not in ("Z", "X"):
+        return f"/proc/{pid}"
+    try:
+        others = [name for name in os.listdir(f"/proc/{pid}/task") if name != str(pid)]
+    except OSError:
+        return ""
+    return f"/proc/{pid}/task/{others[0]}" if others else ""
+
+
+def _read_name(task: str, descriptor: int) -> str:
+    """The domain name of a UTS namespace, asked by a program of its own that enters it; "" where it may not."""
+    try:
+        user = os.open(f"{task}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _READER, str(user), str(descriptor)],
+            pass_fds=[user, descriptor], capture_output=True, timeout=READER_SECS, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(user)
+    return done.stdout.decode("ascii", "replace") if done.returncode == 0 else ""
