@@ -26,7 +26,7 @@ from eventlog.events import Exit
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity, identify, identify_self
 from recovery.space import marks, protocol
-from recovery.space.command import Running, StartError, exit_of, start
+from recovery.space.command import Running, StartError, exit_of, keep_from_commands, start
 from recovery.space.floor_poll import FloorPoll
 from recovery.space.kernel import become_subreaper, name_process
 from recovery.space.ledger import Ledger, append_fenced
@@ -51,6 +51,7 @@ def run_shim(born: StartShim, driver: socket.socket, ledger: Ledger, directory: 
     os.setsid()
     become_subreaper()
     name_process("shim")
+    keep_from_commands()
     identity = identify_self(host)
     while isinstance(order := protocol.receive(driver), RunCommand):
         if not _Shim(order, born.mark, driver, ledger, directory, identity, clock, host).own():
