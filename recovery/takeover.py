@@ -8,25 +8,28 @@ it (clean) or after it (cut).
 from eventlog import steps
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import is_alive
+from recovery.condemned import NO_TRUST, Sweep, Trust
 from recovery.space.epochs import check_advance
 from recovery.space.ledger import Ledger
 from recovery.space.local import SpacePaths, greet_shim
-from recovery.space.marks import kill_mark, release_mark
-from recovery.space.records import Advance, Attempt, Condemn, Fate, Helper, LedgerState, ProvedDead
+from recovery.space.marks import release_mark
+from recovery.space.records import Advance, Attempt, Condemn, Fate, LedgerState
 from recovery.state import SessionState
 
 
 def take_over(
     ledger: Ledger, state: SessionState, hashes: list[str], log_id: str, epoch: int, paths: SpacePaths, clock: Clock, host: Host,
-    may_claim: bool = True,
-) -> None:  # fmt: skip
+    may_claim: bool = True, trust: Trust = NO_TRUST,
+) -> Sweep:  # fmt: skip
     """Advance the ledger to `epoch`, give fates, kill what is condemned; without `may_claim` a running command too (a restore undoes its
-    call). Raises StaleEpochError, EpochTakenError, FenceIncompleteError."""
+    call). `trust` is what a person says of what cannot be proved. Raises StaleEpochError, EpochTakenError, FenceIncompleteError."""
     _give_fates(ledger, state, hashes, log_id, epoch, host, may_claim)
     _greet_claimed(ledger, epoch, paths)
-    _kill_condemned(ledger, epoch, clock, host)
+    sweep = Sweep(paths.directory, clock, host, trust)
+    sweep.kill_condemned(ledger, epoch, frozenset(_shim_pid(ledger.state.attempts[key]) for key in claimed_keys(ledger.state)))
     _release_settled(ledger, state)
     steps.reach("takeover.killed")
+    return sweep
 
 
 def _give_fates(ledger: Ledger, state: SessionState, hashes: list[str], log_id: str, epoch: int, host: Host, may_claim: bool) -> None:
@@ -110,26 +113,6 @@ def _greet_claimed(ledger: Ledger, epoch: int, paths: SpacePaths) -> None:
                 transaction.append(Condemn(epoch, [key]))
 
 
-def _kill_condemned(ledger: Ledger, epoch: int, clock: Clock, host: Host) -> None:
-    ledger.refresh()
-    state = ledger.state
-    condemned = {key: attempt for key, attempt in state.attempts.items() if attempt.fate == "condemned" and not attempt.is_proved_dead}
-    helpers = {mark: helper for mark, helper in state.helpers.items() if helper.condemned}
-    if not condemned and not helpers:
-        return
-    spare = frozenset(_shim_pid(state.attempts[key]) for key in claimed_keys(state))
-    # The spawner dies first: then no fork of it can still join an attempt's mark. With the environment mark the shims die first, while
-    # they live as subreapers: what is below a spawner is killed with it. A fork that is not registered yet is stopped by the floor.
-    by_descent = {mark: helper for mark, helper in helpers.items() if mark.startswith("environment:")}
-    _kill_helpers({mark: helper for mark, helper in helpers.items() if mark not in by_descent}, clock, host, spare)
-    _kill_attempts(condemned, clock, host)
-    _kill_helpers(by_descent, clock, host, spare)
-    steps.reach("ledger.proved_dead.before")
-    with ledger.transaction() as transaction:
-        transaction.check_floor(epoch)
-        transaction.append(ProvedDead(epoch, sorted(condemned), sorted(helpers)))
-
-
 def _release_settled(ledger: Ledger, state: SessionState) -> None:
     """Give back the marks of commands whose outcome is in the log already: the driver that should have done it died before."""
     settled = {call.number for call in state.calls if call.ended is not None}
@@ -140,18 +123,3 @@ def _release_settled(ledger: Ledger, state: SessionState) -> None:
 
 def _shim_pid(attempt: Attempt) -> int:
     return attempt.start.identity.pid if attempt.start is not None else 0
-
-
-def _kill_helpers(helpers: dict[str, Helper], clock: Clock, host: Host, spare: frozenset[int]) -> None:
-    for mark, helper in sorted(helpers.items()):
-        kill_mark(mark, helper.registered.identity, host, clock, has_command=False, spare=spare)
-
-
-def _kill_attempts(condemned: dict[str, Attempt], clock: Clock, host: Host) -> None:
-    for _, attempt in sorted(condemned.items()):
-        if attempt.prepared.kind == "command":
-            owner, first = (attempt.start.identity, attempt.start.first) if attempt.start is not None else (None, None)
-            if attempt.start is not None and attempt.start.mark:
-                # A shim beside its command's mark dies first: then it forks nothing more into that.
-                kill_mark(attempt.start.mark, owner, host, clock, has_command=False)
-            kill_mark(attempt.prepared.mark, owner, host, clock, has_command=owner is not None and attempt.exit is None, first=first)

@@ -156,12 +156,12 @@ class _Shim:
         ended = self._wait(command, readers)
         steps.reach("ended")
         is_held = self._drain(DRAIN_SECS)
-        survivors = self._end_survivors()
+        survivors, left = self._handle_survivors()
         self._drain(0)
         for descriptor in (command.output, command.errors):
             if descriptor is not None:
                 os.close(descriptor)
-        readers.finish(self._record(ended, survivors, is_held))
+        readers.finish(self._record(ended, survivors, is_held, left))
 
     def _wait(self, command: Running, readers: Readers) -> Exit:
         """Wait for the end of the command's process, keeping its output, serving readers, holding the time limit."""
@@ -229,21 +229,24 @@ class _Shim:
                 room -= READ_BYTES if descriptor in ready else 0
         return bool(held)
 
-    def _end_survivors(self) -> int:
-        """End what the command left behind (policy `kill`, rule S11); how many there were."""
+    def _handle_survivors(self) -> tuple[int, int]:
+        """What the command left behind, handled by policy (rule S11); how many were ended, and how many are kept."""
         steps.reach("sweep.before")
         survivors = len(marks.list_members(self._order.mark, self._joined))
+        if survivors and self._request.left_behind == "keep":
+            marks.keep_members(self._order.mark, self._joined)
+            return 0, survivors
         marks.end_members(self._order.mark, self._joined, self._host, self._clock)
         self._reap()
         steps.reach("sweep.after")
-        return survivors
+        return survivors, 0
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
 
-    def _record(self, ended: Exit, survivors: int, is_held: bool) -> Exited:
+    def _record(self, ended: Exit, survivors: int, is_held: bool, left: int = 0) -> Exited:
         """Save the output, then record the exit; the record."""
         kept = {name: keeper.kept() for name, keeper in self._keepers.items()}
         out, err = kept["out"], kept.get("err", Kept(0, b""))  # no digest: there is no such stream
@@ -252,7 +255,7 @@ class _Shim:
             out, err = Kept(out.total, b"", out.digest), Kept(err.total, b"", err.digest)
         record = Exited(
             self._request.key, ended, self._host.boot_id(), out.total, len(out.data), survivors, digest=out.digest,
-            stderr_total=err.total, stderr_kept=len(err.data), stderr_digest=err.digest, held_output=is_held,
+            stderr_total=err.total, stderr_kept=len(err.data), stderr_digest=err.digest, left=left, held_output=is_held,
             at_ms=self._clock.now_ms(), missing=missing,
         )  # fmt: skip
         steps.reach("ledger.exit.before")

@@ -55,7 +55,8 @@ def living(sandbox: Sandbox) -> list[int]:
 def _is_writer(process: Path, wanted: bytes) -> bool:
     try:
         return any(
-            (task / "stat").read_bytes().rpartition(b")")[2].split()[0] not in b"ZX" and wanted in (task / "cmdline").read_bytes().split(b"\0")
+            (task / "stat").read_bytes().rpartition(b")")[2].split()[0] not in b"ZX"
+            and wanted in (task / "cmdline").read_bytes().split(b"\0")
             for task in (process / "task").iterdir()
         )
     except (FileNotFoundError, ProcessLookupError):
