@@ -230,6 +230,7 @@ class LocalSpace:
                         self._shims.drop(shim)
                     return
                 case Delayed(key=key, message=why):
+                    watch.hear()
                     self.tell(f"{key} has ended and its exit cannot be recorded ({why}); trying again")
                 case Stale(message=why):
                     raise StaleEpochError(why)
