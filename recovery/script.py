@@ -9,13 +9,14 @@ import base64
 import binascii
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from eventlog.errors import MisuseError
 from eventlog.show import encode_bytes
 from eventlog.values import SESSION_NAME
+from recovery.space.request import LeftBehind
 from recovery.workspace.profile import Profile, parse_profile
 
 Policy = Literal["safe", "after-restore", "never", "ask"]
@@ -26,13 +27,15 @@ MODES_NOT_YET = ("checkpoint", "auto")
 @dataclass(frozen=True, slots=True)
 class BashCall:
     """One `bash -c RUN` in the workspace. `timeout_secs` bounds it (TERM, then KILL). It reads `stdin`, or at once the end of its input
-    (None); its stderr is merged into its stdout, or kept apart (`separate`)."""
+    (None); its stderr is merged into its stdout, or kept apart (`separate`). `left_behind` says what becomes of the processes it leaves
+    running (rule S11), None where neither call nor session says."""
 
     run: bytes
     timeout_secs: float | None = None
     policy: Policy = "never"
     stdin: bytes | None = None
     separate: bool = False
+    left_behind: LeftBehind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +97,11 @@ def _parse_call(table: Any, where: str) -> Call:
         raise MisuseError(f"{where}: expected a table, found {type(table).__name__}")
     match table.get("tool"):
         case "bash":
-            _allow(table, where, {"run", "timeout_secs", "stdin", "stderr"}, {"run"})
+            _allow(table, where, {"run", "timeout_secs", "stdin", "stderr", "left_behind"}, {"run"})
             run = _no_nul(decode_bytes(table["run"], f"{where}: run"), where)
             stdin = decode_bytes(table["stdin"], f"{where}: stdin") if "stdin" in table else None
-            return BashCall(run, _timeout(table, where), _policy(table, where, "never"), stdin, _is_separate(table, where))
+            left = parse_left_behind(table.get("left_behind"), where)
+            return BashCall(run, _timeout(table, where), _policy(table, where, "never"), stdin, _is_separate(table, where), left)
         case "write":
             _allow(table, where, {"path", "content", "mode"}, {"path", "content"})
             content = decode_bytes(table["content"], f"{where}: content")
@@ -173,9 +177,11 @@ def load_session(file: Path) -> Session:
     """
     table = load_toml(file)
     base = file.resolve().parent
-    for key in sorted(set(table) - {"name", "workspace", "state", "mode", "on_interrupted", "exclude", "track", "call"}):
+    known = {"name", "workspace", "state", "mode", "on_interrupted", "left_behind", "exclude", "track", "call"}
+    for key in sorted(set(table) - known):
         raise MisuseError(
-            f"{file}: unknown key {key!r}; a session has name, workspace, state, mode, on_interrupted, exclude, track and [[call]]"
+            f"{file}: unknown key {key!r}; a session has name, workspace, state, mode, on_interrupted, left_behind, exclude, track and "
+            "[[call]]"
         )
     for key in ("name", "workspace", "state"):
         if not isinstance(table.get(key), str) or not table[key]:
@@ -193,9 +199,26 @@ def load_session(file: Path) -> Session:
         workspace=str(base / table["workspace"]),
         state=str(base / table["state"]),
         on_interrupted=parse_on_interrupted(table.get("on_interrupted", "stop"), str(file)),
-        calls=parse_calls(table.get("call"), str(file)),
+        calls=_with_left_behind(parse_calls(table.get("call"), str(file)), parse_left_behind(table.get("left_behind"), str(file))),
         profile=parse_profile(table.get("exclude", []), table.get("track", []), str(file)),
     )
+
+
+def parse_left_behind(value: Any, where: str) -> LeftBehind | None:
+    """One of kill, keep, fail; None when nothing is said."""
+    if value is None:
+        return None
+    for choice in get_args(LeftBehind):
+        if value == choice:
+            return choice  # type: ignore[no-any-return]
+    raise MisuseError(f"{where}: unknown left_behind {value!r}; use {', '.join(get_args(LeftBehind))}")
+
+
+def _with_left_behind(calls: tuple[Call, ...], said: LeftBehind | None) -> tuple[Call, ...]:
+    """What the session says for every command that does not say it itself."""
+    return tuple(
+        replace(call, left_behind=said) if isinstance(call, BashCall) and call.left_behind is None else call for call in calls
+    )  # fmt: skip
 
 
 def parse_on_interrupted(value: Any, where: str) -> OnInterrupted:
@@ -227,7 +250,8 @@ def call_to_json(call: Call) -> dict[str, Any]:
             made = {"tool": "bash", "run": encode_bytes(call.run), "timeout_secs": call.timeout_secs, "policy": call.policy}
             # Left out where nothing was asked for: a call means, and is called, what it always did.
             stdin = {} if call.stdin is None else {"stdin": encode_bytes(call.stdin)}
-            return made | stdin | ({"stderr": "separate"} if call.separate else {})
+            left = {} if call.left_behind is None else {"left_behind": call.left_behind}
+            return made | stdin | ({"stderr": "separate"} if call.separate else {}) | left
         case WriteCall():
             content = encode_bytes(call.content)
             return {"tool": "write", "path": encode_bytes(call.path), "content": content, "mode": call.mode, "policy": call.policy}

@@ -13,9 +13,10 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from eventlog import durable, events, steps
-from eventlog.errors import CorruptError, CrashworthyError, LogMissingError, NeedsPersonError, ScanError
+from eventlog.errors import CorruptError, CrashworthyError, LogMissingError, MisuseError, NeedsPersonError, ScanError
 from eventlog.identity_files import DRIVE, Writing, forget_dead, highest_intended, leave_identity
 from eventlog.ports import Clock, Host, Ids
 from eventlog.preflight import check_writable_place
@@ -48,8 +49,10 @@ from recovery.opening import (
 )
 from recovery.perform import describe_refusal, recover
 from recovery.restore import sync_workspace
-from recovery.script import OnInterrupted, Session, call_from_json, decode_bytes
+from recovery.script import OnInterrupted, Session, call_from_json, call_to_json, decode_bytes
 from recovery.settings import Settings
+from recovery.space.condemned import Sweep, Trust
+from recovery.space.containers import hold_namespace
 from recovery.space.epochs import check_epoch
 from recovery.space.holders import Holders
 from recovery.space.ledger import Ledger
@@ -86,6 +89,7 @@ class Act:
     command: str
     may_claim: bool = True
     is_fresh: bool = False
+    are_processes_dead: bool = False  # a person says so, of what cannot be proved (recovery settle --processes-dead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +145,7 @@ def _advise(order: Order, text: str) -> str:
 
 def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socket) -> int:
     setting = choose_marks(settings.kill_mark)
+    _check_left_behind([call_to_json(call) for call in order.session.calls] if order.session else [], settings, setting)
     name, workspace = _find_session(order)
     check_places(order.state, workspace)
     root = os.path.realpath(workspace)
@@ -164,6 +169,7 @@ def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socke
     check_writable_place(order.state, allow_network=settings.allow_network)
     remove_second_names(order.state)
     known = known or _read(order.state, StreamId(name))
+    _check_left_behind(known[0].opened.script, settings, setting)
     if known[0].is_finished and order.act is not None:
         raise finished_error(order.state, name)
     if known[0].is_finished:
@@ -176,6 +182,16 @@ def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socke
     if code == 0 and order.act is None:
         holders.release(root, name, state_directory)
     return code
+
+
+def _check_left_behind(script: list[dict[str, Any]], settings: Settings, setting: MarkSetting) -> None:
+    """Raise MisuseError where processes are to be kept of which nothing could be proved once their shim has ended."""
+    said = {settings.left_behind} if settings.left_behind else {call.get("left_behind") for call in script}
+    if setting.kind == "environment" and "keep" in said:
+        raise MisuseError(
+            "left_behind = keep needs a stronger kill mark than environment, under which nothing is provable of what outlives its shim; "
+            "use kill or fail"
+        )
 
 
 def finished_error(state: str, name: str) -> NeedsPersonError:
@@ -218,6 +234,7 @@ def _drive_epoch(
     paths = space_paths(order.state)
     ledger = _open_ledger(paths.ledger, ports.clock)
     epoch = settings.epoch or _next_epoch(order.state, state, ledger)
+    hold_namespace(paths.directory, ports.host)
     identity = identify_self(ports.host)
     nonce = ports.ids.new_id().hex()
     driver = events.DriverIdentity(nonce, identity.pid, identity.start_ticks, identity.boot_id, identity.pid_namespace)
@@ -246,10 +263,12 @@ def _drive_epoch(
         steps.reach("floor.raised")
         forget_dead(order.state, epoch, ports.host)
         sound = _check_ledger(ledger, journal, root, ports, order.accept_outside)
-        take_over(sound, journal.state, journal.hashes, journal.log_id, epoch, paths, ports.clock, ports.host,
-                  order.act is None or order.act.may_claim)  # fmt: skip
+        trust = Trust(settings.container_ends_all, order.act is not None and order.act.are_processes_dead)
+        sweep = take_over(sound, journal.state, journal.hashes, journal.log_id, epoch, paths, ports.clock, ports.host,
+                          order.act is None or order.act.may_claim, trust)  # fmt: skip
         space = LocalSpace(spawner, paths, sound, setting, epoch, ports.clock, ports.host, journal.check_fence)
         space.tell = _tell
+        space.silent_secs = settings.silent_secs
         say = _say if order.act is None else _say_nothing  # an act prints its own answer on stdout and nothing else
         context = Context(
             ports.clock,
@@ -272,9 +291,10 @@ def _drive_epoch(
                 is_fresh=order.act is not None and order.act.is_fresh,
             ),
             Watch(root) if settings.hints == "watch" else None,
+            settings.left_behind,
         )
         with Heartbeat(epoch, settings.heartbeat_secs, ports.clock, say, _progress(journal)):
-            code = _work(context, order) if order.act is None else order.act.work(context)
+            code = _work(context, order, sweep) if order.act is None else order.act.work(context)
         if context.scanner is not None:
             context.scanner.save()
         space.close()
@@ -285,7 +305,7 @@ def _drive_epoch(
     return code
 
 
-def _work(context: Context, order: Order) -> int:
+def _work(context: Context, order: Order, sweep: Sweep) -> int:
     recover(context)
     on_interrupted = order.on_interrupted or context.journal.state.opened.on_interrupted
     while True:
@@ -297,7 +317,7 @@ def _work(context: Context, order: Order) -> int:
             case ScriptDone():
                 if not context.journal.state.opened.script and not order.finish:
                     raise NeedsPersonError(_describe_scriptless(context.journal.stream, order.state))
-                return _finish(context)
+                return _finish(context, sweep)
 
 
 def _describe_scriptless(name: str, state: str) -> str:
@@ -323,8 +343,11 @@ def _describe_ask(ask: AskPerson, state: str) -> str:
     )
 
 
-def _finish(context: Context) -> int:
-    """C6: the session ends on an image that was scanned, is on disk, and is the head's."""
+def _finish(context: Context, sweep: Sweep) -> int:
+    """C6: what was kept ends; then the session ends on an image that was scanned, is on disk, and is the head's."""
+    ended = sweep.end_kept(context.ledger, context.epoch)
+    if ended:
+        context.tell(f"what {ended} commands had left running was ended: the session ends")
     for _ in range(FINISH_SCANS):
         found = commit_look(lambda: _observe(context))
         if found.differs:

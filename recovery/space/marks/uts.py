@@ -69,8 +69,8 @@ class Uts:
     def kill(self, value: str, target: Target, host: Host, clock: Clock) -> None:
         if target.owner is not None:
             check_namespace(target.owner, host)
-            is_proved = kill_by_subreaper(target.owner, target.spare, host, clock)
-            kill_owner(target.owner, host, clock)
+            is_proved = not target.is_owner_spared and kill_by_subreaper(target.owner, target.spare, host, clock)
+            kill_owner(target, host, clock)
             if is_proved:
                 return
         with _Namespaces(domain_name(value)) as namespaces:

@@ -1,9 +1,11 @@
 """Being attached to a running command (cases 31, 34, 35): all of the output as it comes, from any offset, whoever reads how slowly; cut off
 by a newer epoch; the end told only with the record."""
 
+import contextlib
 import hashlib
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 
@@ -13,15 +15,17 @@ from blake3 import blake3
 from eventlog.errors import LostProcessError, MisuseError, StaleEpochError
 from eventlog.events import Exit
 from eventlog.ports import FakeClock
+from eventlog.process_identity import identify_self
+from recovery.space import attach as attaching
 from recovery.space import protocol
-from recovery.space.attach import Taken, attach, connect_shim, cut_from, end_command
+from recovery.space.attach import Taken, attach, cut_from, end_command
 from recovery.space.floor_poll import FLOOR_POLL_SECS, FloorPoll
-from recovery.space.ledger import LedgerView
+from recovery.space.ledger import LedgerView, append_fenced
 from recovery.space.output import HEAD_BYTES, TAIL_BYTES, OutputKeeper
 from recovery.space.protocol import Attach, Hello, HelloAnswer, OutputFrame, Stale
 from recovery.space.readers import MOST_CONNECTIONS
-from recovery.space.records import Exited
-from tests.helpers import is_running, kill_process, wait_until
+from recovery.space.records import Exited, Prepare, Start
+from tests.helpers import DEADLINE_SECS, is_running, kill_process, wait_until
 from tests.recovery.space.spaces import CLOCK, HOST, LooseSpace, open_space
 
 GATE = 'until [ -e "$BASE/gate" ]; do sleep 0.01; done'
@@ -63,6 +67,13 @@ class Reader:
     def end(self) -> "Reader":
         wait_until(lambda: not self._thread.is_alive(), "the end of a reader")
         return self
+
+
+def connect_shim(directory: str, name: str) -> socket.socket:
+    """A connection on which nothing is waited for for ever."""
+    connection = attaching.connect_shim(directory, name)
+    connection.settimeout(DEADLINE_SECS)
+    return connection
 
 
 def start(space: LooseSpace, run: str, **more: object) -> tuple[str, object]:
@@ -298,3 +309,27 @@ def test_a_kept_stream_is_taken_from_any_offset_on(total: int, offset: int) -> N
         assert data[at : at + len(piece)] == piece
         at += len(piece)
     assert at == max(total, min(offset, total))
+
+
+def test_a_reader_passes_nothing_on_once_a_newer_epoch_exists_even_from_a_shim_that_does_not_look(space: LooseSpace) -> None:
+    """Both ends look. Here the other end is a socket that goes on sending whatever the floor is."""
+    request = space.request("never")
+    prepared = Prepare(request.key, "command", 1, 99, 1, "", space.space.mark("fake"), None, 0, "")
+    append_fenced(space.ledger, 1, prepared)
+    append_fenced(space.ledger, 1, Start(request.key, identify_self(HOST), "fake"))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.join(space.paths.directory, "sockets", "fake"))
+        listener.listen()
+        reader = Reader(space, request.key)
+        listener.settimeout(DEADLINE_SECS)
+        connection, _ = listener.accept()
+        with connection:
+            assert isinstance(protocol.receive(connection), Attach)
+            protocol.send(connection, OutputFrame("out", 0, b"one"))
+            wait_until(lambda: reader.out == b"one", "the first word")
+            space.advance(**{request.key: "claimed"})
+            seen = CLOCK.monotonic() + 2 * FLOOR_POLL_SECS
+            wait_until(lambda: CLOCK.monotonic() > seen, "the next look at the floor")
+            with contextlib.suppress(OSError):
+                protocol.send(connection, OutputFrame("out", 3, b"two"))
+            assert isinstance(reader.end().error, StaleEpochError) and reader.out == b"one"
