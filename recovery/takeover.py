@@ -154,4 +154,5 @@ def _kill_attempts(condemned: dict[str, Attempt], clock: Clock, host: Host) -> N
             if attempt.start is not None and attempt.start.mark:
                 # A shim beside its command's mark dies first: then it forks nothing more into that.
                 kill_mark(attempt.start.mark, owner, host, clock, has_command=False)
-            kill_mark(attempt.prepared.mark, owner, host, clock, has_command=owner is not None and attempt.exit is None, first=first)
+            may_live = owner is not None and (attempt.exit is None or attempt.has_kept)
+            kill_mark(attempt.prepared.mark, owner, host, clock, has_command=may_live, first=first)

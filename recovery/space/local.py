@@ -248,7 +248,7 @@ class LocalSpace:
 
     def _attach(self, key: str) -> socket.socket | None:
         """A connection that tells of the end of an attempt; None when its shim takes none."""
-        attempt = self._ledger.state.attempts.get(key)
+        attempt = self._ledger.state.find(key)
         if attempt is None or attempt.start is None:
             return None
         connection: socket.socket | None = None
