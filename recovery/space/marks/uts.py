@@ -6,8 +6,8 @@ by its NIS domain name, a digest of the mark, which nothing reads and a further 
 While the shim lives, death is proved through it, as with the environment mark. Else by a look at every process and then, again and
 again, at those that were given a number since the look before, until one such look meets nobody who is gone already. Whoever lived when
 that look began was met alive: so no member did, and none can come any more. A look at everything alone would lose to a line of processes
-that each start the next and end. A process with rights over its namespace could give itself another name: not defended, as a move out of a cgroup
-is not.
+that each start the next and end. A process with rights over its namespace could give itself another name: not defended, as a move out
+of a cgroup is not.
 """
 
 import contextlib
