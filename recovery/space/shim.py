@@ -291,7 +291,7 @@ class _Shim:
         while True:
             try:
                 with self._ledger.transaction() as transaction:
-                    attempt = transaction.state.attempts.get(record.key)
+                    attempt = transaction.state.find(record.key)
                     if attempt is None or attempt.exit is None:  # a sync that failed may have left the record standing
                         transaction.append(record)
                 return
