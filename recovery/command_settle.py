@@ -1,8 +1,8 @@
 """`recovery settle --processes-dead`: a person says that nothing of a session's older epochs lives, where nothing can prove it (S9).
 
 A driver like any other: next epoch, fates, kills. What can be killed is killed all the same, and what is seen alive and does not die
-stays an error. What is only unproved is taken for dead, and ledger and log say who said so. Nothing is decided and no workspace path is looked at:
-the next drive recovers.
+stays an error. What is only unproved is taken for dead, and ledger and log say who said so. Nothing is decided and no workspace path is
+looked at: the next drive recovers.
 """
 
 from eventlog import events
