@@ -123,7 +123,7 @@ def drop_acls(descriptor: int) -> None:
     _drop(descriptor, ACL_ACCESS)
 
 
-def _drop(descriptor: int, name: str) -> None:
+def _drop(descriptor: int, name: bytes) -> None:
     try:
         os.removexattr(descriptor, name)
     except OSError as error:
