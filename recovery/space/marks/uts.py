@@ -41,6 +41,8 @@ sys.stdout.buffer.write(name.value)
 """
 _MAY_NOT = 77  # EPERM
 READER_SECS = 30.0
+LOOKS = 100
+"""How many looks at the youngest are taken before a kill is given up, however late it is: the one look at everything may have taken long."""
 
 
 def domain_name(value: str) -> str:
@@ -88,13 +90,15 @@ def _kill_members(namespaces: "_Namespaces", clock: Clock) -> None:
         newest = read_newest()
         members, _ = namespaces.kill_among(list_processes())
         is_over = False
+        looks = 0
         while not is_over:
+            looks += 1
             last = read_newest()
             found, are_all_seen = namespaces.kill_among(list_numbers(newest, last))
             members += found
             newest = last
             is_over = are_all_seen and not found
-            if not is_over and clock.monotonic() >= deadline:
+            if not is_over and looks >= LOOKS and clock.monotonic() >= deadline:
                 who = f"processes {describe(members)} do not die" if members else "processes come and go too fast to tell whose they are"
                 raise FenceIncompleteError(f"{who} (waited {DEATH_SECS:g} s); {NOTHING_TOUCHED}")
         if not members:
