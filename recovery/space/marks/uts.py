@@ -4,10 +4,10 @@ Inode numbers of namespaces are used again once nobody is in one, so the number 
 by its NIS domain name, a digest of the mark, which nothing reads and a further unshare copies.
 
 While the shim lives, death is proved through it, as with the environment mark. Else by a look at every process and then, again and
-again, at those that were given a number since the look before, until one such look meets nobody who is gone already. Whoever lived when that look
-began was met alive: so no member did, and none can come any more. A look at everything alone would lose to a line of processes that each
-start the next and end. A process with rights over its namespace could give itself another name: not defended, as a move out of a cgroup
-is not.
+again, at those that were given a number since the look before, until one such look meets nobody who is gone already. Whoever lived when
+that look began was met alive: so no member did, and none can come any more. A look at everything alone would lose to a line of
+processes that each start the next and end. A process with rights over its namespace could give itself another name: not defended, as a
+move out of a cgroup is not.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ sys.stdout.buffer.write(name.value)
 _MAY_NOT = 77  # EPERM
 READER_SECS = 30.0
 LOOKS = 100
-"""How many looks at the youngest are taken before a kill is given up, however late it is: the one look at everything may have taken long."""
+"""How many looks at the youngest are taken before a kill is given up, however late it is: the look at everything may have taken long."""
 
 
 def domain_name(value: str) -> str:
