@@ -75,10 +75,10 @@ def choose_fates(ledger: LedgerState, state: SessionState, alive: set[str]) -> d
             continue
         is_claimed = (
             key == claimable
-            and attempt.is_open
             and attempt.prepared.kind == "command"
             and attempt.start is not None
             and attempt.fate != "condemned"
+            and attempt.is_open
             and key in alive
         )
         fates[key] = "claimed" if is_claimed else "condemned"
