@@ -51,7 +51,7 @@ def attach(
     taken = taken or Taken()
     poll = FloorPoll(clock, lambda: _look(ledger))
     while True:
-        attempt = ledger.state.attempts.get(key)
+        attempt = ledger.state.find(key)
         if attempt is None:
             raise MisuseError(f"{ledger.name}: there is no attempt {key}; `recovery ps` lists those there are")
         if attempt.exit is not None:
@@ -62,7 +62,7 @@ def attach(
             raise LostProcessError(f"{key} was declared never to have started; it has no exit")
         if attempt.start is not None and not _stream(directory, attempt, epoch, sink, skip, taken, poll):
             ledger.refresh()
-            found = ledger.state.attempts.get(key)
+            found = ledger.state.find(key)
             if found is not None and found.exit is None and not is_alive(attempt.start.identity, host):
                 raise LostProcessError(f"{key}: its shim ended without an exit record: lost, nobody knows what its command did")
         clock.pause(LOOK_SECS)

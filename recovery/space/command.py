@@ -133,8 +133,7 @@ def fork_under(mark: str) -> tuple[int, bool]:
     Where it is not, the child joins its mark by itself, first thing (marks.join_mark)."""
     kind, _, value = mark.partition(":")
     if kind == "cgroup":
-        os.makedirs(value, exist_ok=True)
-        directory = os.open(value, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory = _open_leaf(value)
         try:
             return fork_into_cgroup(directory), True
         except OSError as error:
@@ -143,6 +142,16 @@ def fork_under(mark: str) -> tuple[int, bool]:
         finally:
             os.close(directory)
     return os.fork(), False
+
+
+def _open_leaf(leaf: str) -> int:
+    """A descriptor of a cgroup, which is made when it is not there."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    try:
+        return os.open(leaf, flags)
+    except FileNotFoundError:
+        os.makedirs(leaf, exist_ok=True)
+        return os.open(leaf, flags)
 
 
 def _hold_input(data: bytes) -> int:

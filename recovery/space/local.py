@@ -224,10 +224,13 @@ class LocalSpace:
         while True:
             self._wait_readable(shim.connection.fileno(), shim.identity, watch)
             match protocol.receive(shim.connection):
-                case Ended():
+                case Ended(is_idle=is_idle):
                     shim.key = ""
+                    if not is_idle:
+                        self._shims.drop(shim)
                     return
                 case Delayed(key=key, message=why):
+                    watch.hear()
                     self.tell(f"{key} has ended and its exit cannot be recorded ({why}); trying again")
                 case Stale(message=why):
                     raise StaleEpochError(why)
@@ -262,7 +265,7 @@ class LocalSpace:
 
     def _attach(self, key: str) -> socket.socket | None:
         """A connection that tells of the end of an attempt; None when its shim takes none."""
-        attempt = self._ledger.state.attempts.get(key)
+        attempt = self._ledger.state.find(key)
         if attempt is None or attempt.start is None:
             return None
         connection: socket.socket | None = None

@@ -118,8 +118,9 @@ class _Shim:
             self._tell(Failed(str(error)))
             raise
         is_current = max(self._ledger.state.floor, readers.newest_epoch) <= self._order.epoch
+        is_idle = may_go_on and is_current
         steps.reach("idle")
-        return self._tell(Ended(self._request.key)) and is_current and may_go_on
+        return self._tell(Ended(self._request.key, is_idle)) and is_idle
 
     def _starting_mark(self) -> Start:
         first = None if self._joined.first is None else identify(self._joined.first, self._host)
@@ -157,9 +158,8 @@ class _Shim:
         is_held = self._drain(DRAIN_SECS)
         survivors, left = self._handle_survivors()
         self._drain(0)
-        for descriptor in (command.output, command.errors):
-            if descriptor is not None:
-                os.close(descriptor)
+        for descriptor in self._streams.values():
+            os.close(descriptor)
         readers.finish(self._record(ended, survivors, is_held, left))
 
     def _wait(self, command: Running, readers: Readers) -> Exit:
@@ -178,6 +178,7 @@ class _Shim:
                 for name in sorted(names & self._streams.keys()):
                     if not self._keep(name):
                         selector.unregister(self._streams[name])
+                        os.close(self._streams.pop(name))
                 for key, mask in ready:
                     if callable(key.data):
                         key.data(mask)
@@ -211,6 +212,8 @@ class _Shim:
     def _drain(self, secs: float) -> bool:
         """Take what is in the pipes, and what comes within `secs`; True when somebody still holds their other end then. Nobody is waited
         for longer, however much it writes."""
+        if not self._streams:
+            return False
         deadline = self._clock.monotonic() + secs
         room = DRAIN_LIMIT_BYTES
         poll = select.poll()
@@ -231,19 +234,26 @@ class _Shim:
     def _handle_survivors(self) -> tuple[int, int]:
         """What the command left behind, handled by policy (rule S11); how many were ended, and how many are kept."""
         steps.reach("sweep.before")
-        survivors = len(marks.list_members(self._order.mark, self._joined))
+        # Who has no child and inherits every orphan has no descendant at all: nothing is looked for then, and a leaf is only asked.
+        has_children = self._reap()
+        survivors = len(marks.list_members(self._order.mark, self._joined)) if has_children else 0
         if survivors and self._request.left_behind == "keep":
             marks.keep_members(self._order.mark, self._joined)
             return 0, survivors
-        marks.end_members(self._order.mark, self._joined, self._host, self._clock)
-        self._reap()
+        if has_children or marks.has_leaf(self._order.mark):
+            marks.end_members(self._order.mark, self._joined, self._host, self._clock)
+            self._reap()
         steps.reach("sweep.after")
         return survivors, 0
 
-    def _reap(self) -> None:
-        with contextlib.suppress(ChildProcessError):
+    def _reap(self) -> bool:
+        """Collect what has ended; False when no child is left, living or dead."""
+        try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
+        except ChildProcessError:
+            return False
+        return True
 
     def _record(self, ended: Exit, survivors: int, is_held: bool, left: int = 0) -> Exited:
         """Save the output, then record the exit; the record."""
@@ -253,7 +263,7 @@ class _Shim:
         if missing:
             out, err = Kept(out.total, b"", out.digest), Kept(err.total, b"", err.digest)
         record = Exited(
-            self._request.key, ended, self._host.boot_id(), out.total, len(out.data), survivors, digest=out.digest,
+            self._request.key, ended, self._identity.boot_id, out.total, len(out.data), survivors, digest=out.digest,
             stderr_total=err.total, stderr_kept=len(err.data), stderr_digest=err.digest, left=left, held_output=is_held,
             at_ms=self._clock.now_ms(), missing=missing,
         )  # fmt: skip
@@ -281,7 +291,7 @@ class _Shim:
         while True:
             try:
                 with self._ledger.transaction() as transaction:
-                    attempt = transaction.state.attempts.get(record.key)
+                    attempt = transaction.state.find(record.key)
                     if attempt is None or attempt.exit is None:  # a sync that failed may have left the record standing
                         transaction.append(record)
                 return

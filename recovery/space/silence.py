@@ -54,6 +54,11 @@ class SilenceWatch:
             return True  # it has closed the connection: it lives
         return True
 
+    def hear(self) -> None:
+        """It has said something of itself, whatever was asked."""
+        self.close()
+        self._asked = self._clock.monotonic()
+
     def close(self) -> None:
         """Give the connection back."""
         if self._open is not None:

@@ -74,6 +74,11 @@ def allows_reuse(mark: str) -> bool:
     return mark.partition(":")[0] in ("cgroup", "environment")
 
 
+def has_leaf(mark: str) -> bool:
+    """Whether a mark is a leaf of a hierarchy of the kernel's, which can be asked at no cost for what is in it."""
+    return mark.partition(":")[2].startswith("/")
+
+
 def make_mark(mark: str) -> None:
     """Have what the mark of an attempt consists of, before a starting mark says that a command may be under it: where it is not to be seen
     afterwards, it was removed empty."""
