@@ -19,7 +19,7 @@ from tests.eventlog import support
 from tests.eventlog.support import STREAM, tamper
 from tests.eventlog.test_damage import run
 
-HEADER = b"SQLite format 3\0" + bytes(44) + (2).to_bytes(4, "big") + bytes(4) + (0x43574C31).to_bytes(4, "big") + bytes(28)
+HEADER = b"SQLite format 3\0" + bytes(44) + FORMAT.to_bytes(4, "big") + bytes(4) + (0x43574C31).to_bytes(4, "big") + bytes(28)
 
 
 @pytest.fixture
