@@ -13,7 +13,7 @@ from eventlog import codec
 from eventlog.diagnosis import Diagnosis, can_be_opened, describe_uses, judge_files
 from eventlog.examination import Facts
 from eventlog.reader import Reader
-from eventlog.values import Seq, StreamId
+from eventlog.values import FORMAT, Seq, StreamId
 from eventlog.verify_blobs import Use, find_uses
 from tests.eventlog import support
 from tests.eventlog.support import STREAM, tamper
