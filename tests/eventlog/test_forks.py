@@ -216,6 +216,6 @@ def test_a_handle_that_is_let_go_in_its_own_process_is_closed(log: str) -> None:
     reader: Reader | None = Reader.open(log)
     assert count() == before + 1 and reader is not None
     reader = None
-    wait_until(lambda: count() == before, "the handle to be closed", 5.0)
+    wait_until(lambda: count() == before, "the handle to be closed")
 
 
