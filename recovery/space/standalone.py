@@ -178,7 +178,9 @@ class StandaloneSpace:
         if not self._is_closed:
             self._is_closed = True
             self._close_local()
-            compact_if_large(self._ledger)
+            with contextlib.suppress(StaleEpochError):  # a newer epoch has it, and the compaction with it
+                if self._epoch:
+                    compact_if_large(self._ledger, self._epoch)
             self._ledger.close()
 
     def _close_local(self) -> None:
