@@ -18,9 +18,8 @@ Node = tuple[object, ...]
 T = TypeVar("T")
 
 
-def wait_until(find: Callable[[], T], what: str) -> T:
-    """Poll until `find` returns something true, and return that. AssertionError names `what` was waited for DEADLINE_SECS."""
-    seconds = DEADLINE_SECS
+def wait_until(find: Callable[[], T], what: str, seconds: float = DEADLINE_SECS) -> T:
+    """Poll until `find` returns something true, and return that. AssertionError names `what` was waited for, `seconds` long."""
     deadline = time.monotonic() + seconds
     while True:
         found = find()
