@@ -18,8 +18,9 @@ Node = tuple[object, ...]
 T = TypeVar("T")
 
 
-def wait_until(find: Callable[[], T], what: str, seconds: float = DEADLINE_SECS) -> T:
-    """Poll until `find` returns something true, and return that. AssertionError names `what` was waited for, `seconds` long."""
+def wait_until(find: Callable[[], T], what: str, seconds: float = 0.0) -> T:
+    """Poll until `find` returns something true, and return that. AssertionError names `what` was waited for, `seconds` (0: DEADLINE_SECS) long."""
+    seconds = seconds or DEADLINE_SECS
     deadline = time.monotonic() + seconds
     while True:
         found = find()

@@ -174,6 +174,7 @@ JUDGED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "locked": ({"holder": "held by pid 7: sleep"}, ["locked"]),
     "newer": ({"header": HEADER[:60] + (9).to_bytes(4, "big") + HEADER[64:]}, ["newer_format"]),
     "older": ({"header": HEADER[:60] + (1).to_bytes(4, "big") + HEADER[64:]}, ["older_format"]),
+    "older and written": ({"header": HEADER[:60] + (2).to_bytes(4, "big") + HEADER[64:]}, ["older_format"]),
     "another application": ({"header": HEADER[:68] + bytes(4) + HEADER[72:]}, ["not_a_log"]),
     "unreadable": ({"is_readable": False, "header": b""}, ["unreadable"]),
     "empty": ({"size": 0, "header": b""}, ["empty"]),
