@@ -19,7 +19,8 @@ T = TypeVar("T")
 
 
 def wait_until(find: Callable[[], T], what: str, seconds: float = 0.0) -> T:
-    """Poll until `find` returns something true, and return that. AssertionError names `what` was waited for, `seconds` (0: DEADLINE_SECS) long."""
+    """Poll until `find` returns something true, and return that. AssertionError names `what` was waited for, for `seconds` (0: for
+    DEADLINE_SECS)."""
     seconds = seconds or DEADLINE_SECS
     deadline = time.monotonic() + seconds
     while True:
