@@ -133,7 +133,10 @@ def command_request(context: Context, call: BashCall, key: str) -> CommandReques
     """The command of a bash call under its ledger key."""
     environment = [(os.fsencode(name), os.fsencode(value)) for name, value in {**context.environment, KEY_VARIABLE: key}.items()]
     arguments = [b"bash", b"-c", call.run]
-    return CommandRequest(key, arguments, os.fsencode(context.root), environment, call.stdin, call.separate, call.timeout_secs)
+    return CommandRequest(
+        key, arguments, os.fsencode(context.root), environment, call.stdin, call.separate, call.timeout_secs,
+        is_confined=(context.space_override or call.space) == "namespaced",
+    )  # fmt: skip
 
 
 def settle_command(context: Context, exited: Exited, label: str) -> None:

@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from eventlog import durable, events, steps
@@ -48,8 +48,9 @@ from recovery.opening import (
 )
 from recovery.perform import describe_refusal, recover
 from recovery.restore import sync_workspace
-from recovery.script import OnInterrupted, Session, call_from_json, decode_bytes
+from recovery.script import BashCall, Call, OnInterrupted, Session, call_from_json, decode_bytes
 from recovery.settings import Settings
+from recovery.space.bubblewrap import Bubblewrap, SpaceKind, choose_bubblewrap, parse_space
 from recovery.space.epochs import check_epoch
 from recovery.space.holders import Holders
 from recovery.space.ledger import Ledger
@@ -141,9 +142,10 @@ def _advise(order: Order, text: str) -> str:
 
 def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socket) -> int:
     setting = choose_marks(settings.kill_mark)
-    name, workspace = _find_session(order)
+    name, workspace, kinds = _find_session(order)
     check_places(order.state, workspace)
     root = os.path.realpath(workspace)
+    bubblewrap = _find_bubblewrap(order, settings, root, kinds)  # before anything is made
     state_directory = os.path.realpath(order.state)
     holders = Holders(settings.holders, ports.clock)
     is_new = holders.claim(root, name, state_directory, is_finished)
@@ -171,8 +173,9 @@ def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socke
         return _say_finished(order.state, name, None)
     ensure_ledger(known[0], space_paths(order.state))
     code = _drive_epoch(
-        order, settings, ports, spawner, setting, root, known, lambda: holders.claim(root, name, state_directory, is_finished)
-    )
+        order, settings, ports, spawner, setting, bubblewrap, root, known,
+        lambda: holders.claim(root, name, state_directory, is_finished),
+    )  # fmt: skip
     if code == 0 and order.act is None:
         holders.release(root, name, state_directory)
     return code
@@ -193,13 +196,31 @@ def _say_finished(state: str, name: str, identity_file: str | None) -> int:
     return 0
 
 
-def _find_session(order: Order) -> tuple[str, str]:
-    """Name and workspace: from the session file, else from the log."""
+def _find_session(order: Order) -> tuple[str, str, set[SpaceKind]]:
+    """Name, workspace, and in which kinds of space commands may still have to run: from the session file, else from the log."""
     if order.session is not None:
-        return order.session.name, order.session.workspace
+        return order.session.name, order.session.workspace, _list_kinds(order.session.calls)
     check_log_exists(order.state)
-    opened = _read(order.state, None)[0].opened
-    return opened.name, os.fsdecode(decode_bytes(opened.workspace, "workspace"))
+    state = _read(order.state, None)[0]
+    script = [] if state.is_finished else state.opened.script
+    kinds = _list_kinds([call_from_json(call, f"script call {number}") for number, call in enumerate(script, 1)])
+    return state.opened.name, os.fsdecode(decode_bytes(state.opened.workspace, "workspace")), kinds
+
+
+def _list_kinds(script: Iterable[Call]) -> set[SpaceKind]:
+    return {call.space for call in script if isinstance(call, BashCall)}
+
+
+def _find_bubblewrap(order: Order, settings: Settings, root: str, kinds: set[SpaceKind]) -> Bubblewrap | None:
+    """What confines the commands of this drive, None where there is nothing to confine. Raises MisuseError."""
+    override = _space_override(settings)
+    if order.act is not None or not kinds:  # an act runs none
+        return None
+    return choose_bubblewrap(kinds if override is None else {override}, root, settings.command_environment.get("PATH"))
+
+
+def _space_override(settings: Settings) -> SpaceKind | None:
+    return parse_space(settings.space, "SESSION_SPACE") if settings.space else None
 
 
 def _read(state: str, stream: StreamId | None) -> Known:
@@ -211,8 +232,8 @@ def _read(state: str, stream: StreamId | None) -> Known:
 
 
 def _drive_epoch(
-    order: Order, settings: Settings, ports: Ports, spawner: socket.socket, setting: MarkSetting, root: str, known: Known,
-    hold: Callable[[], bool],
+    order: Order, settings: Settings, ports: Ports, spawner: socket.socket, setting: MarkSetting, bubblewrap: Bubblewrap | None,
+    root: str, known: Known, hold: Callable[[], bool],
 ) -> int:  # fmt: skip
     state = known[0]
     paths = space_paths(order.state)
@@ -248,7 +269,9 @@ def _drive_epoch(
         sound = _check_ledger(ledger, journal, root, ports, order.accept_outside)
         take_over(sound, journal.state, journal.hashes, journal.log_id, epoch, paths, ports.clock, ports.host,
                   order.act is None or order.act.may_claim)  # fmt: skip
-        space = LocalSpace(spawner, paths, sound, setting, epoch, ports.clock, ports.host, journal.check_fence)
+        space = LocalSpace(
+            spawner, paths, sound, setting, epoch, ports.clock, ports.host, journal.check_fence, bubblewrap=bubblewrap
+        )  # fmt: skip
         space.tell = _tell
         say = _say if order.act is None else _say_nothing  # an act prints its own answer on stdout and nothing else
         context = Context(
@@ -272,6 +295,7 @@ def _drive_epoch(
                 is_fresh=order.act is not None and order.act.is_fresh,
             ),
             Watch(root) if settings.hints == "watch" else None,
+            _space_override(settings),
         )
         with Heartbeat(epoch, settings.heartbeat_secs, ports.clock, say, _progress(journal)):
             code = _work(context, order) if order.act is None else order.act.work(context)
