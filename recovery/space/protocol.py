@@ -45,8 +45,8 @@ class StartWorker(msgspec.Struct, frozen=True, tag="start_worker"):
 
 
 class RunCommand(msgspec.Struct, frozen=True, tag="run_command"):
-    """To an idle shim: own this prepared command. `ordinal` counts the commands of this epoch (it names the role in steps); `wrapper` confines it
-    (Bubblewrap.wrap), empty in the local space."""
+    """To an idle shim: own this prepared command. `ordinal` counts the commands of this epoch (it names the role in steps); `wrapper`
+    confines it (Bubblewrap.wrap), and is empty in the local space."""
 
     epoch: int
     mark: str
