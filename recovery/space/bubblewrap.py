@@ -18,12 +18,18 @@ from recovery.space import inner
 SpaceKind = Literal["local", "namespaced"]
 PROBE_SECS = 60.0
 _OWN_TMP = "/tmp"
+_NOT_FOR_ROOT = ("SYS_ADMIN", "MKNOD", "SYS_RAWIO", "SYS_MODULE", "SYS_TIME", "SYS_BOOT")
+"""By what root's commands could still write elsewhere: other mounts, devices of their own making, ports, the kernel, its clock."""
+_KERNEL_SETTINGS = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr")
+"""Parts of /proc that are the machine's and not a process's (those that container runtimes make read-only); root may write to them where
+bubblewrap, which asks for the mode of the directory, leaves them as they are."""
 _OPTIONS = (
     *("--die-with-parent", "--unshare-pid", "--as-pid-1"),
-    *("--cap-drop", "CAP_SYS_ADMIN"),  # root's commands could make everything writable again
+    *(word for name in _NOT_FOR_ROOT for word in ("--cap-drop", f"CAP_{name}")),
     *("--ro-bind", "/", "/"),
     *("--dev", "/dev"),
     *("--proc", "/proc"),
+    *(word for name in _KERNEL_SETTINGS for word in ("--ro-bind-try", f"/proc/{name}", f"/proc/{name}")),
     *("--tmpfs", _OWN_TMP),
 )
 _INSTEAD = "or use the local space (SESSION_SPACE=local)"
