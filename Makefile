@@ -4,6 +4,7 @@
 #   make soak     likewise; the long image tests: all pairs of trees, 2 GiB, 100,000 files
 #   make syscalls likewise; kills in system calls, where there is strace
 #   make bench-image workspace images beside a bare walk, git, restic and borg; make bench-peers (as root) installs the last two
+#   make bench-space keyed commands beside a bare spawn and cua-spacesd, in the same environment as bench-log
 #   make bench-log the event log beside a bare insert and its peers, in an environment of its own (.venv-bench)
 # Nothing outside .venv and .venv-bench is touched. Another interpreter: make test PYTHON=/path/to/python3
 
@@ -17,7 +18,7 @@ READY := $(VENV)/ready
 BENCH_VENV := .venv-bench
 BENCH_READY := $(BENCH_VENV)/ready
 
-.PHONY: chaos test soak syscalls bench-log bench-image bench-peers clean
+.PHONY: chaos test soak syscalls bench-log bench-image bench-space bench-peers clean
 
 chaos: $(READY)
 	@$(VENV)/bin/chaos --mode ci
@@ -56,6 +57,10 @@ bench-log: $(BENCH_READY)
 bench-image: $(BENCH_READY)
 	@$(BENCH_VENV)/bin/python -m benchmarks.image $(OPTIONS)
 
+# Keyed commands. `make bench-space OPTIONS='--quick --json found.json'`.
+bench-space: $(BENCH_READY)
+	@$(BENCH_VENV)/bin/python -m benchmarks.space $(OPTIONS)
+
 bench-peers:
 	@for peer in restic borgbackup; do apt-get install --yes --quiet $$peer || \
 		echo "make: $$peer could not be installed; the benchmark names it as unavailable"; done
@@ -63,14 +68,15 @@ bench-peers:
 ifneq ($(shell cat $(BENCH_READY) 2>/dev/null),$(CURDIR))
 .PHONY: $(BENCH_READY)
 endif
-$(BENCH_READY): pyproject.toml benchmarks/requirements-log.txt
+$(BENCH_READY): pyproject.toml benchmarks/requirements-log.txt benchmarks/requirements-space.txt
 	@candidate="$(PYTHON)"; $(RUNS) || { \
 		echo "make: $(PYTHON) is older than Python 3.11; say make PYTHON=/path/to/a/newer/python3"; exit 1; }
 	@echo "making the environment in $(BENCH_VENV)"
 	@"$(PYTHON)" -m venv --clear $(BENCH_VENV)
 	@$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
-	@$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/requirements-log.txt || \
-		echo "make: the peers could not be installed; the benchmark names them as unavailable"
+	@for part in log space; do \
+		$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/requirements-$$part.txt || \
+		echo "make: the peers of bench-$$part could not be installed; the benchmark names them as unavailable"; done
 	@printf '%s\n' "$(CURDIR)" > $@
 
 clean:

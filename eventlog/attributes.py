@@ -114,8 +114,18 @@ def _set_acl(path: str, acl: bytes) -> None:
 
 def drop_default_acl(descriptor: int) -> None:
     """Take the default ACL from an open directory: nothing that is made in it is bent by one any more."""
+    _drop(descriptor, ACL_DEFAULT)
+
+
+def drop_acls(descriptor: int) -> None:
+    """Take from an open directory, made just now, the ACLs that it has only because of where it was made."""
+    _drop(descriptor, ACL_DEFAULT)
+    _drop(descriptor, ACL_ACCESS)
+
+
+def _drop(descriptor: int, name: bytes) -> None:
     try:
-        os.removexattr(descriptor, ACL_DEFAULT)
+        os.removexattr(descriptor, name)
     except OSError as error:
         if error.errno not in _NO_ACL:
             raise

@@ -47,8 +47,6 @@ def publish_log(path: str, fill: Callable[[Writer], None], ids: Ids, origin: str
     temporary = f"{path}.new-{os.getpid()}-{ids.new_id().hex()}"
     try:
         _make(temporary, path, fill, ids, origin, redact)
-    except apsw.Error as error:
-        raise connection.translate(error, path) from error
     except FileExistsError:
         raise
     except OSError as error:
@@ -65,6 +63,8 @@ def _make(temporary: str, path: str, fill: Callable[[Writer], None], ids: Ids, o
         finally:
             os.close(descriptor)
         durable.link(temporary, path, "log.create")
+    except apsw.Error as error:
+        raise connection.translate(error, path) from error  # now: what was lacking is given back below
     finally:
         for name in (temporary, *(temporary + suffix for suffix in ("-wal", "-shm", "-journal"))):
             if os.path.exists(name):
@@ -86,13 +86,14 @@ def _build(temporary: str, fill: Callable[[Writer], None], ids: Ids, origin: str
     """A whole log under a name that nobody looks for, its WAL emptied and gone."""
     handle = connection.create(temporary)
     try:
-        handle.pragma("synchronous", "off")  # it is synced whole before it gets its name, and is nobody's log until then
+        handle.pragma("synchronous", "off")  # nobody's log yet: it is synced whole before it gets its name
         handle.execute("BEGIN IMMEDIATE")
         rows = [("format", str(FORMAT)), ("log_id", LogId(ids.new_id().hex()))]
         rows += [("salvaged_from", origin)] if origin else []
         handle.executemany("INSERT INTO meta (key, value) VALUES (?, ?)", rows)
         handle.execute("COMMIT")
         fill(Writer(handle, temporary, ids, redact))
+        connection.set_synchronous_full(handle, temporary)
         # Not `pragma`, which knows no arguments in parentheses. It raises when the file cannot take all of the WAL: closing would not say.
         handle.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     finally:

@@ -109,6 +109,14 @@ class FenceIncompleteError(CrashworthyError):
         super().__init__(f"FenceIncomplete: {message}")
 
 
+class DeathUnprovedError(FenceIncompleteError):
+    """Nothing was seen alive and nothing proves that it is dead. `is_elsewhere` tells that it was seen in another pid namespace."""
+
+    def __init__(self, message: str, is_elsewhere: bool = False) -> None:
+        super().__init__(message)
+        self.is_elsewhere = is_elsewhere
+
+
 class LostProcessError(CrashworthyError):
     """A shim, spawner or file worker went away without its record; the driver halts (S7)."""
 

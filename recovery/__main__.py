@@ -10,12 +10,13 @@ from typing import Annotated
 import typer
 
 from eventlog import console, steps
-from eventlog.errors import CrashworthyError
+from eventlog.errors import CrashworthyError, MisuseError
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
 from recovery.command_image import ImageOrder, take_image
 from recovery.command_quarantine import EmptyOrder, check_out_quarantine, empty_decisions, list_quarantine, show_quarantine
 from recovery.command_release import release_holder
 from recovery.command_restore import RestoreOrder, restore_image
+from recovery.command_settle import settle_processes
 from recovery.command_space import Opener, StartOrder, advance, attach, kill, list_running, logs, parse_left_behind, show, start
 from recovery.driver.entry import Order, Ports, drive
 from recovery.opening import check_log_exists
@@ -120,6 +121,19 @@ def restore(
 ) -> int:
     """Make the workspace equal to the image at an earlier event; calls after it are undone, and what is displaced is kept."""
     return restore_image(RestoreOrder(str(log), at, str(workspace), dry_run, as_json), _settings(), _ports())
+
+
+@app.command()
+def settle(
+    log: LogArgument,
+    processes_dead: Annotated[
+        bool, typer.Option("--processes-dead", help="nothing of an older epoch lives, though nothing can prove it: your word, on record")
+    ] = False,
+) -> int:
+    """Say what only a person can know; the next drive goes on from there."""
+    if not processes_dead:
+        raise MisuseError("recovery settle: say what is settled; this version knows --processes-dead")
+    return settle_processes(str(log), _settings(), _ports())
 
 
 @quarantine.command(name="list")

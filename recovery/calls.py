@@ -14,20 +14,20 @@ from blake3 import blake3
 from eventlog import events
 from eventlog.blobs import encode_content
 from eventlog.codec import Blob, content_id
-from eventlog.errors import InternalError
+from eventlog.errors import InternalError, NeedsPersonError
 from eventlog.records import Appended, Record
 from eventlog.show import show_text
 from recovery.capture import Capture, capture_after_call, capture_outside, commit_look, list_untracked
 from recovery.context import Context
 from recovery.files import ready_side
 from recovery.labels import Label
-from recovery.script import BashCall, Call, EditCall, WriteCall, call_from_json, call_to_json
+from recovery.script import BashCall, Call, EditCall, WriteCall, call_from_json, call_to_json, parse_left_behind
 from recovery.space.keys import announce
 from recovery.space.ledger import append_fenced, compact_if_large
 from recovery.space.output import is_cut
 from recovery.space.protocol import EditFile, WriteFile
 from recovery.space.records import Collect, Exited, Prepare, Void
-from recovery.space.request import CommandRequest, digest_request
+from recovery.space.request import CommandRequest, LeftBehind, digest_request
 from recovery.state import AttemptState, CallState
 
 LIVE = "live"
@@ -133,10 +133,16 @@ def command_request(context: Context, call: BashCall, key: str) -> CommandReques
     """The command of a bash call under its ledger key."""
     environment = [(os.fsencode(name), os.fsencode(value)) for name, value in {**context.environment, KEY_VARIABLE: key}.items()]
     arguments = [b"bash", b"-c", call.run]
+    left = choose_left_behind(context, call)
     return CommandRequest(
-        key, arguments, os.fsencode(context.root), environment, call.stdin, call.separate, call.timeout_secs,
+        key, arguments, os.fsencode(context.root), environment, call.stdin, call.separate, call.timeout_secs, left,
         is_confined=(context.space_override or call.space) == "namespaced",
     )  # fmt: skip
+
+
+def choose_left_behind(context: Context, call: BashCall) -> LeftBehind:
+    """What becomes of what a command leaves running (S11): the environment, else the call or its session, else it is killed."""
+    return parse_left_behind(context.left_behind or call.left_behind, "SESSION_LEFT_BEHIND") or "kill"
 
 
 def settle_command(context: Context, exited: Exited, label: str) -> None:
@@ -145,8 +151,17 @@ def settle_command(context: Context, exited: Exited, label: str) -> None:
     out, err = context.space.read_output(mark, exited)
     data = out + err
     output = describe_output(exited, data)
-    _settle(context, exited.exit, output, tuple(encode_content([data])), label)
+    call = _open_call(context)
+    asked = call_from_json(call.input, f"call {call.number}")
+    has_failed = isinstance(asked, BashCall) and choose_left_behind(context, asked) == "fail" and exited.survivors > 0
+    left = f"left {exited.survivors} processes running, which were ended" if has_failed else ""
+    kept = f"{exited.left} processes that it left running were kept" if exited.left else ""
+    _settle(context, exited.exit, output, tuple(encode_content([data])), label, left or kept, left or kept)
     context.space.forget_attempt(mark)
+    if has_failed:
+        raise NeedsPersonError(
+            f"call {call.number} {left} (left_behind = fail); its outcome is recorded, `recovery drive STATE_DIR` goes on after it"
+        )
 
 
 def describe_output(exited: Exited, data: bytes) -> events.Output:
@@ -173,9 +188,10 @@ def settle_files(context: Context, request: WriteFile | EditFile) -> None:
     _settle(context, done.exit, output, tuple(encode_content([data])), LIVE, done.message if done.exit.code else "")
 
 
-def _settle(context: Context, exit_: events.Exit, output: events.Output, blobs: tuple[Blob, ...], label: str, why: str = "") -> None:
+def _settle(context: Context, exit_: events.Exit, output: events.Output, blobs: tuple[Blob, ...], label: str, why: str = "",
+            recorded: str = "") -> None:
     call = _open_call(context)
-    found, place = commit_look(lambda: _commit_outcome(context, call, exit_, output, blobs, label))
+    found, place = commit_look(lambda: _commit_outcome(context, call, exit_, output, blobs, label, recorded))
     acknowledge(context, call, place.seq, found.root)
     reason = f" ({show_text(why)})" if why else ""
     remarks = "".join(f"; {remark}" for remark in describe_remarks(output))
@@ -184,11 +200,11 @@ def _settle(context: Context, exit_: events.Exit, output: events.Output, blobs: 
 
 
 def _commit_outcome(
-    context: Context, call: CallState, exit_: events.Exit, output: events.Output, blobs: tuple[Blob, ...], label: str
+    context: Context, call: CallState, exit_: events.Exit, output: events.Output, blobs: tuple[Blob, ...], label: str, reason: str
 ) -> tuple[Capture, Appended]:
     found = capture_after_call(context, call.number)
     settled = events.CallSettled(
-        context.clock.now_ms(), call.number, call.last.number, "finished", label, "", exit_, output, found.root, found.untracked
+        context.clock.now_ms(), call.number, call.last.number, "finished", label, reason, exit_, output, found.root, found.untracked
     )
     place = context.journal.append([Record(settled, found.changes)], (*found.blobs, *blobs), "outcome")[0]
     return found, place

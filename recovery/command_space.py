@@ -72,7 +72,7 @@ def start(order: StartOrder, opener: Opener) -> int:
         order.key, [os.fsencode(word) for word in order.arguments], os.fsencode(os.path.abspath(order.where)), environment, stdin,
         order.separate, order.timeout_secs, order.left_behind,
     )  # fmt: skip
-    bubblewrap = choose_bubblewrap([parse_space(order.space, "--space")], order.where, os.environ.get("PATH"))
+    bubblewrap = choose_bubblewrap([parse_space(order.space, "--space")], order.where, os.environ.get("PATH"), order.left_behind)
     space = opener.make(order.directory, bubblewrap)
     try:
         if space.facts().floor == 0:

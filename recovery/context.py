@@ -32,6 +32,7 @@ class Context:
     accept_outside: str = ""
     scanner: Scanner | None = None
     watch: Watch | None = None
+    left_behind: str = ""  # SESSION_LEFT_BEHIND, which beats the session file; "" where it is not set
     space_override: SpaceKind | None = None
 
     @property

@@ -9,7 +9,7 @@ import base64
 import binascii
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,6 +17,7 @@ from eventlog.errors import MisuseError
 from eventlog.show import encode_bytes
 from eventlog.values import SESSION_NAME
 from recovery.space.bubblewrap import SpaceKind, parse_space
+from recovery.space.request import LeftBehind
 from recovery.workspace.profile import Profile, parse_profile
 
 Policy = Literal["safe", "after-restore", "never", "ask"]
@@ -27,13 +28,15 @@ MODES_NOT_YET = ("checkpoint", "auto")
 @dataclass(frozen=True, slots=True)
 class BashCall:
     """One `bash -c RUN` in the workspace. `timeout_secs` bounds it (TERM, then KILL). It reads `stdin`, or at once the end of its input
-    (None); its stderr is merged into its stdout, or kept apart (`separate`). `space` is where it runs."""
+    (None); its stderr is merged into its stdout, or kept apart (`separate`). `left_behind` says what becomes of the processes it leaves
+    running (rule S11), None where neither call nor session says. `space` is where it runs."""
 
     run: bytes
     timeout_secs: float | None = None
     policy: Policy = "never"
     stdin: bytes | None = None
     separate: bool = False
+    left_behind: LeftBehind | None = None
     space: SpaceKind = "local"
 
 
@@ -96,11 +99,12 @@ def _parse_call(table: Any, where: str, space: SpaceKind = "local") -> Call:
         raise MisuseError(f"{where}: expected a table, found {type(table).__name__}")
     match table.get("tool"):
         case "bash":
-            _allow(table, where, {"run", "timeout_secs", "stdin", "stderr", "space"}, {"run"})
+            _allow(table, where, {"run", "timeout_secs", "stdin", "stderr", "left_behind", "space"}, {"run"})
             run = _no_nul(decode_bytes(table["run"], f"{where}: run"), where)
             stdin = decode_bytes(table["stdin"], f"{where}: stdin") if "stdin" in table else None
-            in_space = parse_space(table.get("space", space), where)
-            return BashCall(run, _timeout(table, where), _policy(table, where, "never"), stdin, _is_separate(table, where), in_space)
+            left = parse_left_behind(table.get("left_behind"), where)
+            kind = parse_space(table.get("space", space), where)
+            return BashCall(run, _timeout(table, where), _policy(table, where, "never"), stdin, _is_separate(table, where), left, kind)
         case "write":
             _allow(table, where, {"path", "content", "mode"}, {"path", "content"})
             content = decode_bytes(table["content"], f"{where}: content")
@@ -176,9 +180,11 @@ def load_session(file: Path) -> Session:
     """
     table = load_toml(file)
     base = file.resolve().parent
-    for key in sorted(set(table) - {"name", "workspace", "state", "mode", "on_interrupted", "exclude", "track", "space", "call"}):
+    known = {"name", "workspace", "state", "mode", "on_interrupted", "left_behind", "space", "exclude", "track", "call"}
+    for key in sorted(set(table) - known):
         raise MisuseError(
-            f"{file}: unknown key {key!r}; a session has name, workspace, state, mode, on_interrupted, exclude, track, space and [[call]]"
+            f"{file}: unknown key {key!r}; a session has name, workspace, state, mode, on_interrupted, left_behind, space, exclude, track "
+            "and [[call]]"
         )
     for key in ("name", "workspace", "state"):
         if not isinstance(table.get(key), str) or not table[key]:
@@ -196,9 +202,29 @@ def load_session(file: Path) -> Session:
         workspace=str(base / table["workspace"]),
         state=str(base / table["state"]),
         on_interrupted=parse_on_interrupted(table.get("on_interrupted", "stop"), str(file)),
-        calls=parse_calls(table.get("call"), str(file), parse_space(table.get("space", "local"), str(file))),
+        calls=_with_left_behind(
+            parse_calls(table.get("call"), str(file), parse_space(table.get("space", "local"), str(file))),
+            parse_left_behind(table.get("left_behind"), str(file)),
+        ),
         profile=parse_profile(table.get("exclude", []), table.get("track", []), str(file)),
     )
+
+
+def parse_left_behind(value: Any, where: str) -> LeftBehind | None:
+    """One of kill, keep, fail; None when nothing is said."""
+    if value is None:
+        return None
+    for choice in get_args(LeftBehind):
+        if value == choice:
+            return choice  # type: ignore[no-any-return]
+    raise MisuseError(f"{where}: unknown left_behind {value!r}; use {', '.join(get_args(LeftBehind))}")
+
+
+def _with_left_behind(calls: tuple[Call, ...], said: LeftBehind | None) -> tuple[Call, ...]:
+    """What the session says for every command that does not say it itself."""
+    return tuple(
+        replace(call, left_behind=said) if isinstance(call, BashCall) and call.left_behind is None else call for call in calls
+    )  # fmt: skip
 
 
 def parse_on_interrupted(value: Any, where: str) -> OnInterrupted:
@@ -231,7 +257,8 @@ def call_to_json(call: Call) -> dict[str, Any]:
             # Left out where nothing was asked for: a call means, and is called, what it always did.
             stdin = {} if call.stdin is None else {"stdin": encode_bytes(call.stdin)}
             separate = {"stderr": "separate"} if call.separate else {}
-            return made | stdin | separate | ({} if call.space == "local" else {"space": call.space})
+            left = {} if call.left_behind is None else {"left_behind": call.left_behind}
+            return made | stdin | separate | left | ({} if call.space == "local" else {"space": call.space})
         case WriteCall():
             content = encode_bytes(call.content)
             return {"tool": "write", "path": encode_bytes(call.path), "content": content, "mode": call.mode, "policy": call.policy}

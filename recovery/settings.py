@@ -10,6 +10,7 @@ from eventlog.values import HIGHEST_GIVEN_EPOCH
 
 DEFAULT_HEARTBEAT_SECS = 30.0  # a quarter of the default stall of 120 s
 DEFAULT_LOCK_SECS = 5.0  # far above any commit, far below a stall (rule L4)
+DEFAULT_SILENT_SECS = 60.0  # rule S5
 CONTRACT_PREFIXES = ("SESSION_", "CRASHWORTHY_")
 
 
@@ -28,6 +29,9 @@ class Settings:
     hints: str
     holders: str
     allow_network: bool
+    container_ends_all: bool
+    left_behind: str
+    silent_secs: float
     command_environment: Mapping[str, str]
 
 
@@ -45,6 +49,9 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         hints=_choice("SESSION_HINTS", environ, ("full", "watch")),
         holders=environ.get("SESSION_HOLDERS_DIR", "") or _default_holders(environ),
         allow_network=environ.get("SESSION_ALLOW_NETWORK_FILESYSTEM", "") == "1",
+        container_ends_all=environ.get("SESSION_CONTAINER_ENDS_ALL", "") == "1",
+        left_behind=_choice("SESSION_LEFT_BEHIND", environ, ("kill", "keep", "fail")) if environ.get("SESSION_LEFT_BEHIND") else "",
+        silent_secs=_seconds("SESSION_SILENT_SECS", environ, DEFAULT_SILENT_SECS),
         command_environment={name: value for name, value in environ.items() if not name.startswith(CONTRACT_PREFIXES)},
     )
 

@@ -8,7 +8,8 @@ it (clean) or after it (cut).
 from eventlog import steps
 from eventlog.ports import Clock, Host
 from recovery.space import advance
-from recovery.space.advance import advance_ledger, greet_claimed, kill_condemned
+from recovery.space.advance import advance_ledger, claimed_shims, greet_claimed
+from recovery.space.condemned import NO_TRUST, Sweep, Trust
 from recovery.space.epochs import check_advance
 from recovery.space.ledger import Ledger
 from recovery.space.local import SpacePaths
@@ -19,15 +20,17 @@ from recovery.state import SessionState
 
 def take_over(
     ledger: Ledger, state: SessionState, hashes: list[str], log_id: str, epoch: int, paths: SpacePaths, clock: Clock, host: Host,
-    may_claim: bool = True,
-) -> None:  # fmt: skip
+    may_claim: bool = True, trust: Trust = NO_TRUST,
+) -> Sweep:  # fmt: skip
     """Advance the ledger to `epoch`, give fates, kill what is condemned; without `may_claim` a running command too (a restore undoes its
-    call). Raises StaleEpochError, EpochTakenError, FenceIncompleteError."""
+    call). `trust` is what a person says of what cannot be proved. Raises StaleEpochError, EpochTakenError, FenceIncompleteError."""
     _give_fates(ledger, state, hashes, log_id, epoch, host, may_claim)
     greet_claimed(ledger, epoch, paths)
-    kill_condemned(ledger, epoch, clock, host)
+    sweep = Sweep(paths.directory, clock, host, trust)
+    sweep.kill_condemned(ledger, epoch, claimed_shims(ledger.state))
     _release_settled(ledger, state)
     steps.reach("takeover.killed")
+    return sweep
 
 
 def _give_fates(ledger: Ledger, state: SessionState, hashes: list[str], log_id: str, epoch: int, host: Host, may_claim: bool) -> None:

@@ -11,11 +11,12 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from eventlog import durable, events, steps
-from eventlog.errors import CorruptError, CrashworthyError, LogMissingError, NeedsPersonError, ScanError
+from eventlog.errors import CorruptError, CrashworthyError, LogMissingError, MisuseError, NeedsPersonError, ScanError
 from eventlog.identity_files import DRIVE, Writing, forget_dead, highest_intended, leave_identity
 from eventlog.ports import Clock, Host, Ids
 from eventlog.preflight import check_writable_place
@@ -48,9 +49,11 @@ from recovery.opening import (
 )
 from recovery.perform import describe_refusal, recover
 from recovery.restore import sync_workspace
-from recovery.script import BashCall, Call, OnInterrupted, Session, call_from_json, decode_bytes
+from recovery.script import BashCall, Call, OnInterrupted, Session, call_from_json, call_to_json, decode_bytes
 from recovery.settings import Settings
 from recovery.space.bubblewrap import Bubblewrap, SpaceKind, choose_bubblewrap, parse_space
+from recovery.space.condemned import Sweep, Trust
+from recovery.space.containers import hold_namespace
 from recovery.space.epochs import check_epoch
 from recovery.space.holders import Holders
 from recovery.space.ledger import Ledger
@@ -87,6 +90,7 @@ class Act:
     command: str
     may_claim: bool = True
     is_fresh: bool = False
+    are_processes_dead: bool = False  # a person says so, of what cannot be proved (recovery settle --processes-dead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +146,11 @@ def _advise(order: Order, text: str) -> str:
 
 def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socket) -> int:
     setting = choose_marks(settings.kill_mark)
-    name, workspace, kinds = _find_session(order)
+    _check_left_behind([call_to_json(call) for call in order.session.calls] if order.session else [], settings, setting)
+    name, workspace, script = _find_session(order)
     check_places(order.state, workspace)
     root = os.path.realpath(workspace)
-    bubblewrap = _find_bubblewrap(order, settings, root, kinds)  # before anything is made
+    bubblewrap = _find_bubblewrap(order, settings, root, script)  # before anything is made
     state_directory = os.path.realpath(order.state)
     holders = Holders(settings.holders, ports.clock)
     is_new = holders.claim(root, name, state_directory, is_finished)
@@ -166,6 +171,7 @@ def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socke
     check_writable_place(order.state, allow_network=settings.allow_network)
     remove_second_names(order.state)
     known = known or _read(order.state, StreamId(name))
+    _check_left_behind(known[0].opened.script, settings, setting)
     if known[0].is_finished and order.act is not None:
         raise finished_error(order.state, name)
     if known[0].is_finished:
@@ -179,6 +185,16 @@ def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socke
     if code == 0 and order.act is None:
         holders.release(root, name, state_directory)
     return code
+
+
+def _check_left_behind(script: list[dict[str, Any]], settings: Settings, setting: MarkSetting) -> None:
+    """Raise MisuseError where processes are to be kept of which nothing could be proved once their shim has ended."""
+    said = {settings.left_behind} if settings.left_behind else {call.get("left_behind") for call in script}
+    if setting.kind == "environment" and "keep" in said:
+        raise MisuseError(
+            "left_behind = keep needs a stronger kill mark than environment, under which nothing is provable of what outlives its shim; "
+            "use kill or fail"
+        )
 
 
 def finished_error(state: str, name: str) -> NeedsPersonError:
@@ -196,27 +212,25 @@ def _say_finished(state: str, name: str, identity_file: str | None) -> int:
     return 0
 
 
-def _find_session(order: Order) -> tuple[str, str, set[SpaceKind]]:
-    """Name, workspace, and in which kinds of space commands may still have to run: from the session file, else from the log."""
+def _find_session(order: Order) -> tuple[str, str, Sequence[Call]]:
+    """Name, workspace, and the calls of which some may still have to run: from the session file, else from the log."""
     if order.session is not None:
-        return order.session.name, order.session.workspace, _list_kinds(order.session.calls)
+        return order.session.name, order.session.workspace, order.session.calls
     check_log_exists(order.state)
     state = _read(order.state, None)[0]
-    script = [] if state.is_finished else state.opened.script
-    kinds = _list_kinds([call_from_json(call, f"script call {number}") for number, call in enumerate(script, 1)])
-    return state.opened.name, os.fsdecode(decode_bytes(state.opened.workspace, "workspace")), kinds
+    tables = [] if state.is_finished else state.opened.script
+    script = [call_from_json(call, f"script call {number}") for number, call in enumerate(tables, 1)]
+    return state.opened.name, os.fsdecode(decode_bytes(state.opened.workspace, "workspace")), script
 
 
-def _list_kinds(script: Iterable[Call]) -> set[SpaceKind]:
-    return {call.space for call in script if isinstance(call, BashCall)}
-
-
-def _find_bubblewrap(order: Order, settings: Settings, root: str, kinds: set[SpaceKind]) -> Bubblewrap | None:
+def _find_bubblewrap(order: Order, settings: Settings, root: str, script: Sequence[Call]) -> Bubblewrap | None:
     """What confines the commands of this drive, None where there is nothing to confine. Raises MisuseError."""
     override = _space_override(settings)
-    if order.act is not None or not kinds:  # an act runs none
+    calls = [call for call in script if isinstance(call, BashCall) and (override or call.space) == "namespaced"]
+    if order.act is not None or not calls:  # an act runs none
         return None
-    return choose_bubblewrap(kinds if override is None else {override}, root, settings.command_environment.get("PATH"))
+    keeps = any((settings.left_behind or call.left_behind) == "keep" for call in calls)
+    return choose_bubblewrap(["namespaced"], root, settings.command_environment.get("PATH"), "keep" if keeps else "kill")
 
 
 def _space_override(settings: Settings) -> SpaceKind | None:
@@ -239,6 +253,7 @@ def _drive_epoch(
     paths = space_paths(order.state)
     ledger = _open_ledger(paths.ledger, ports.clock)
     epoch = settings.epoch or _next_epoch(order.state, state, ledger)
+    hold_namespace(paths.directory, ports.host)
     identity = identify_self(ports.host)
     nonce = ports.ids.new_id().hex()
     driver = events.DriverIdentity(nonce, identity.pid, identity.start_ticks, identity.boot_id, identity.pid_namespace)
@@ -267,12 +282,14 @@ def _drive_epoch(
         steps.reach("floor.raised")
         forget_dead(order.state, epoch, ports.host)
         sound = _check_ledger(ledger, journal, root, ports, order.accept_outside)
-        take_over(sound, journal.state, journal.hashes, journal.log_id, epoch, paths, ports.clock, ports.host,
-                  order.act is None or order.act.may_claim)  # fmt: skip
+        trust = Trust(settings.container_ends_all, order.act is not None and order.act.are_processes_dead)
+        sweep = take_over(sound, journal.state, journal.hashes, journal.log_id, epoch, paths, ports.clock, ports.host,
+                          order.act is None or order.act.may_claim, trust)  # fmt: skip
         space = LocalSpace(
             spawner, paths, sound, setting, epoch, ports.clock, ports.host, journal.check_fence, bubblewrap=bubblewrap
         )  # fmt: skip
         space.tell = _tell
+        space.silent_secs = settings.silent_secs
         say = _say if order.act is None else _say_nothing  # an act prints its own answer on stdout and nothing else
         context = Context(
             ports.clock,
@@ -295,10 +312,11 @@ def _drive_epoch(
                 is_fresh=order.act is not None and order.act.is_fresh,
             ),
             Watch(root) if settings.hints == "watch" else None,
+            settings.left_behind,
             _space_override(settings),
         )
         with Heartbeat(epoch, settings.heartbeat_secs, ports.clock, say, _progress(journal)):
-            code = _work(context, order) if order.act is None else order.act.work(context)
+            code = _work(context, order, sweep) if order.act is None else order.act.work(context)
         if context.scanner is not None:
             context.scanner.save()
         space.close()
@@ -309,7 +327,7 @@ def _drive_epoch(
     return code
 
 
-def _work(context: Context, order: Order) -> int:
+def _work(context: Context, order: Order, sweep: Sweep) -> int:
     recover(context)
     on_interrupted = order.on_interrupted or context.journal.state.opened.on_interrupted
     while True:
@@ -321,7 +339,7 @@ def _work(context: Context, order: Order) -> int:
             case ScriptDone():
                 if not context.journal.state.opened.script and not order.finish:
                     raise NeedsPersonError(_describe_scriptless(context.journal.stream, order.state))
-                return _finish(context)
+                return _finish(context, sweep)
 
 
 def _describe_scriptless(name: str, state: str) -> str:
@@ -347,8 +365,11 @@ def _describe_ask(ask: AskPerson, state: str) -> str:
     )
 
 
-def _finish(context: Context) -> int:
-    """C6: the session ends on an image that was scanned, is on disk, and is the head's."""
+def _finish(context: Context, sweep: Sweep) -> int:
+    """C6: what was kept ends; then the session ends on an image that was scanned, is on disk, and is the head's."""
+    ended = sweep.end_kept(context.ledger, context.epoch)
+    if ended:
+        context.tell(f"what {ended} commands had left running was ended: the session ends")
     for _ in range(FINISH_SCANS):
         found = commit_look(lambda: _observe(context))
         if found.differs:

@@ -1,17 +1,15 @@
-"""An advance of the space by itself: fates in one ledger transaction, then the condemned are killed and proved dead (T2, T3).
+"""The first half of an advance: the floor and every fate in one ledger transaction, and the handshake with what was claimed (T2).
 
 A session's takeover (recovery.takeover) and an advance by hand are the same act; which attempt may be claimed is told by the caller.
 """
 
 from collections.abc import Collection
 
-from eventlog import steps
-from eventlog.ports import Clock, Host
+from eventlog.ports import Host
 from eventlog.process_identity import is_alive
 from recovery.space.ledger import Ledger, LedgerTransaction
 from recovery.space.local import SpacePaths, greet_shim
-from recovery.space.marks import kill_mark
-from recovery.space.records import Advance, Attempt, Condemn, Fate, Helper, LedgerState, ProvedDead
+from recovery.space.records import Advance, Attempt, Condemn, Fate, LedgerState
 
 
 def advance_ledger(
@@ -80,40 +78,7 @@ def greet_claimed(ledger: Ledger, epoch: int, paths: SpacePaths) -> None:
                 transaction.append(Condemn(epoch, [key]))
 
 
-def kill_condemned(ledger: Ledger, epoch: int, clock: Clock, host: Host) -> None:
-    ledger.refresh()
-    state = ledger.state
-    condemned = {key: attempt for key, attempt in state.attempts.items() if attempt.fate == "condemned" and not attempt.is_proved_dead}
-    helpers = {mark: helper for mark, helper in state.helpers.items() if helper.condemned}
-    if not condemned and not helpers:
-        return
-    spare = frozenset(_shim_pid(state.attempts[key]) for key in claimed_keys(state))
-    # The spawner dies first: then no fork of it can still join an attempt's mark. With the environment mark the shims die first, while
-    # they live as subreapers: what is below a spawner is killed with it. A fork that is not registered yet is stopped by the floor.
-    by_descent = {mark: helper for mark, helper in helpers.items() if mark.startswith("environment:")}
-    _kill_helpers({mark: helper for mark, helper in helpers.items() if mark not in by_descent}, clock, host, spare)
-    _kill_attempts(condemned, clock, host)
-    _kill_helpers(by_descent, clock, host, spare)
-    steps.reach("ledger.proved_dead.before")
-    with ledger.transaction() as transaction:
-        transaction.check_floor(epoch)
-        transaction.append(ProvedDead(epoch, sorted(condemned), sorted(helpers)))
-
-
-def _shim_pid(attempt: Attempt) -> int:
-    return attempt.start.identity.pid if attempt.start is not None else 0
-
-
-def _kill_helpers(helpers: dict[str, Helper], clock: Clock, host: Host, spare: frozenset[int]) -> None:
-    for mark, helper in sorted(helpers.items()):
-        kill_mark(mark, helper.registered.identity, host, clock, has_command=False, spare=spare)
-
-
-def _kill_attempts(condemned: dict[str, Attempt], clock: Clock, host: Host) -> None:
-    for _, attempt in sorted(condemned.items()):
-        if attempt.prepared.kind == "command":
-            owner, first = (attempt.start.identity, attempt.start.first) if attempt.start is not None else (None, None)
-            if attempt.start is not None and attempt.start.mark:
-                # A shim beside its command's mark dies first: then it forks nothing more into that.
-                kill_mark(attempt.start.mark, owner, host, clock, has_command=False)
-            kill_mark(attempt.prepared.mark, owner, host, clock, has_command=owner is not None and attempt.exit is None, first=first)
+def claimed_shims(state: LedgerState) -> frozenset[int]:
+    """The pids of the shims of claimed attempts: no sweep may end them."""
+    starts = [state.attempts[key].start for key in claimed_keys(state)]
+    return frozenset(start.identity.pid for start in starts if start is not None)

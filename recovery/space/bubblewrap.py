@@ -68,11 +68,13 @@ def parse_space(value: str, where: str) -> SpaceKind:
     raise MisuseError(f"{where}: unknown space {show_text(str(value))!r}; use {' or '.join(get_args(SpaceKind))}")
 
 
-def choose_bubblewrap(kinds: Iterable[SpaceKind], workspace: str, path: str | None) -> Bubblewrap | None:
+def choose_bubblewrap(kinds: Iterable[SpaceKind], workspace: str, path: str | None, left_behind: str = "kill") -> Bubblewrap | None:
     """What confines commands that are to run in these kinds of space, None where nothing need; `path` is a PATH to look in. Raises
-    MisuseError, with the reason, where it is not to be had."""
+    MisuseError, with the reason, where it is not to be had, or does not go with what is wished for processes left behind."""
     if "namespaced" not in kinds:
         return None
+    if left_behind == "keep":
+        raise MisuseError(f"left_behind = keep: in the namespaced space everything ends with its command; use kill or fail, {_INSTEAD}")
     workspace = os.path.realpath(workspace)
     if workspace == "/":
         raise MisuseError("the namespaced space makes its workspace writable and nothing else, so / cannot be one; name another directory")

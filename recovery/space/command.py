@@ -9,7 +9,7 @@ import contextlib
 import errno
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from eventlog import steps
@@ -51,13 +51,16 @@ def _start(request: CommandRequest, mark: str, wrapper: Sequence[bytes], opened:
     errors, errors_end = pipe() if request.separate else (None, output_end)
     given = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) if request.stdin is None else hold_input("stdin", request.stdin)
     opened.append(given)
-    environment = _environment(request, mark)
+    # Worked out before the fork: each page that the child writes to is a fault and a copy.
+    environment = dict(request.environment) | _marked(mark)
     inside = make_inside(wrapper, request, environment, opened) if wrapper else None
+    candidates = find_candidates(request.arguments[0], environment, request.directory) if inside is None else []
     steps.reach("spawn.before")
     shim = os.getpid()
     pid, is_placed = fork_under(marks.command_mark(mark))
     if pid == 0:
-        _become_command(request, mark, environment, is_placed, shim, (given, output_end, errors_end), failure_end, inside)
+        streams = given, output_end, errors_end
+        _become_command(request, mark, is_placed, shim, streams, failure_end, candidates, environment, inside)
     steps.reach("spawn.after")
     for end in {output_end, errors_end, failure_end, *(inside.given if inside is not None else ())}:
         opened.remove(end)
@@ -77,12 +80,30 @@ def _start(request: CommandRequest, mark: str, wrapper: Sequence[bytes], opened:
     return Running(pid, os.pidfd_open(pid), output, errors)
 
 
-def _environment(request: CommandRequest, mark: str) -> dict[bytes, bytes]:
-    return dict(request.environment) | _marked(mark)
-
-
 def _marked(mark: str) -> dict[bytes, bytes]:
     return {marks.ENVIRONMENT_VARIABLE.encode(): mark.encode("utf-8", "surrogateescape")}
+
+
+def find_candidates(program: bytes, environment: Mapping[bytes, bytes], directory: bytes) -> list[bytes]:
+    """The paths at which a program is tried, as execvp(3) has it: itself with a slash in it, else in each directory of its own PATH
+    (relative ones below `directory`) where there is something of that name; all of them where there is nothing anywhere."""
+    if b"/" in program:
+        return [program]
+    places = [os.path.join(place or b".", program) for place in environment.get(b"PATH", os.defpath.encode()).split(b":")]
+    return [place for place in places if os.path.lexists(os.path.join(directory, place))] or places
+
+
+def _execute(candidates: list[bytes], arguments: list[bytes], environment: dict[bytes, bytes]) -> None:
+    """Execute the first that can be; OSError of the first that is there and cannot, else of the last."""
+    found: OSError | None = None
+    for path in candidates:
+        try:
+            os.execve(path, arguments, environment)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            missing = error
+        except OSError as error:
+            found = found or error
+    raise found or missing
 
 
 def fork_under(mark: str) -> tuple[int, bool]:
@@ -90,8 +111,7 @@ def fork_under(mark: str) -> tuple[int, bool]:
     Where it is not, the child joins its mark by itself, first thing (marks.join_mark)."""
     kind, _, value = mark.partition(":")
     if kind == "cgroup":
-        os.makedirs(value, exist_ok=True)
-        directory = os.open(value, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory = _open_leaf(value)
         try:
             return fork_into_cgroup(directory), True
         except OSError as error:
@@ -100,6 +120,16 @@ def fork_under(mark: str) -> tuple[int, bool]:
         finally:
             os.close(directory)
     return os.fork(), False
+
+
+def _open_leaf(leaf: str) -> int:
+    """A descriptor of a cgroup, which is made when it is not there."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    try:
+        return os.open(leaf, flags)
+    except FileNotFoundError:
+        os.makedirs(leaf, exist_ok=True)
+        return os.open(leaf, flags)
 
 
 def _read_all(descriptor: int) -> bytes:
@@ -130,8 +160,8 @@ def _program(request: CommandRequest) -> str:
 
 
 def _become_command(
-    request: CommandRequest, mark: str, environment: dict[bytes, bytes], is_placed: bool, shim: int, streams: tuple[int, int, int],
-    failure: int, inside: Inside | None,
+    request: CommandRequest, mark: str, is_placed: bool, shim: int, streams: tuple[int, int, int], failure: int, candidates: list[bytes],
+    environment: dict[bytes, bytes], inside: Inside | None,
 ) -> NoReturn:  # fmt: skip
     """In the forked child: execute the command, or what confines it, or tell the shim the errno and what it was about. Never returns."""
     about = _program(request)
@@ -142,7 +172,6 @@ def _become_command(
             marks.join_mark(marks.command_mark(mark))
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
-        _keep_from_command()
         for number in _RESET_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         if inside is not None:
@@ -151,7 +180,7 @@ def _become_command(
         about = show_text(os.fsdecode(request.directory))
         os.chdir(request.directory)
         about = _program(request)
-        os.execvpe(request.arguments[0], request.arguments, environment)
+        _execute(candidates, request.arguments, environment)
     except OSError as error:
         _tell_failure(failure, error.errno or errno.EIO, about)
     except MemoryError:
@@ -167,8 +196,9 @@ def _tell_failure(failure: int, number: int, about: str) -> None:
     os.write(failure, f"{number} {about}".encode("utf-8", "surrogateescape"))
 
 
-def _keep_from_command() -> None:
-    """Nothing that whoever started the driver left open reaches a command (case 36): neither its input nor a lock of its own."""
+def keep_from_commands() -> None:
+    """Nothing that whoever started the driver left open reaches a command (case 36): neither its input nor a lock of its own. Called once
+    by the owner of commands; what it opens itself is closed by exec anyway."""
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the directory's own descriptor is closed by now
             if int(name) > 2:

@@ -4,6 +4,7 @@ The driver writes no workspace path; it asks the spawner for shims and the file 
 the driver with exit 1 (S7): a recovery in place would run beside an orphan of its own epoch.
 """
 
+import contextlib
 import os
 import select
 import socket
@@ -62,6 +63,7 @@ from recovery.space.protocol import (
 from recovery.space.records import Exited
 from recovery.space.request import CommandRequest
 from recovery.space.shims import ShimLink, Shims
+from recovery.space.silence import SilenceWatch
 
 # What the file worker's errors are here again: the exit code says whether trying again can help. An error of the operating system is one.
 _WORKER_FAILURES = (BusyError, CorruptError, FullError, LogMissingError, MisuseError, NeedsPersonError, RestoreIncompleteError, ScanError)
@@ -72,6 +74,7 @@ FENCE_POLL_SECS = 0.25
 STOPPED_SECS = 10.0  # S5: a shim that somebody stopped holds its command's time limit as well
 HANDSHAKE_SECS = 5.0
 STOPPED_LOOKS = 2
+DEFAULT_SILENT_SECS = 60.0  # S5
 HELPER_END_SECS = 5.0
 
 
@@ -121,6 +124,7 @@ class LocalSpace:
         self.side: str | None = None  # the side directory, once the file worker has readied it
         self._helpers: list[ProcessIdentity] = []
         self.tell: Callable[[str], None] = lambda line: None  # one line for people
+        self.silent_secs = DEFAULT_SILENT_SECS
 
     @property
     def space_id(self) -> str:
@@ -214,24 +218,37 @@ class LocalSpace:
         steps.reach("command.wait")
         owned = self._shims.find_owner(key)
         if owned is not None:
-            self._wait_ended(owned)
+            with contextlib.closing(self._watch(key)) as watch:
+                self._wait_ended(owned, watch)
         else:
-            self._wait_claimed(key, shim)
+            with contextlib.closing(self._watch(key)) as watch:
+                self._wait_claimed(key, shim, watch)
         self._ledger.refresh()
         attempt = self._ledger.state.find(key)
         if attempt is None or attempt.exit is None:
             raise self._lost(f"the shim of {key} ended without an exit record; drive again: recovery decides what its command did")
         return attempt.exit
 
-    def _wait_ended(self, shim: ShimLink) -> None:
+    def _watch(self, key: str) -> SilenceWatch:
+        def ask() -> socket.socket:
+            connection = connect_shim(self._paths.directory, self._ledger.state.attempts[key].prepared.mark.rpartition("/")[2])
+            protocol.send(connection, Hello(self._epoch))
+            return connection
+
+        return SilenceWatch(ask, self._clock, self.silent_secs)
+
+    def _wait_ended(self, shim: ShimLink, watch: SilenceWatch) -> None:
         """Wait until a shim of this driver says that the exit of its command is recorded, or is gone. Raises StaleEpochError."""
         while True:
-            self._wait_readable(shim.connection.fileno(), shim.identity)
+            self._wait_readable(shim.connection.fileno(), shim.identity, watch)
             match protocol.receive(shim.connection):
-                case Ended():
+                case Ended(is_idle=is_idle):
                     shim.key = ""
+                    if not is_idle:
+                        self._shims.drop(shim)
                     return
                 case Delayed(key=key, message=why):
+                    watch.hear()
                     self.tell(f"{key} has ended and its exit cannot be recorded ({why}); trying again")
                 case Stale(message=why):
                     raise StaleEpochError(why)
@@ -241,16 +258,16 @@ class LocalSpace:
                     self._shims.drop(shim)
                     return
 
-    def _wait_claimed(self, key: str, shim: ProcessIdentity) -> None:
+    def _wait_claimed(self, key: str, shim: ProcessIdentity, watch: SilenceWatch) -> None:
         """Wait until the exit of a command that another driver's shim owns is recorded, or that shim is gone. It is the record that is
         waited for: the shim is attached to, and says when it stands."""
         connection = self._attach(key)
         with open_process(shim, self._host) as descriptor:
             while descriptor is not None and not is_dead(descriptor):
                 if connection is None:
-                    self._wait_readable(descriptor, shim)
+                    self._wait_readable(descriptor, shim, watch)
                     continue
-                self._wait_readable(connection.fileno(), shim)
+                self._wait_readable(connection.fileno(), shim, watch)
                 match protocol.receive(connection):
                     case EndFrame():
                         break
@@ -266,7 +283,7 @@ class LocalSpace:
 
     def _attach(self, key: str) -> socket.socket | None:
         """A connection that tells of the end of an attempt; None when its shim takes none."""
-        attempt = self._ledger.state.attempts.get(key)
+        attempt = self._ledger.state.find(key)
         if attempt is None or attempt.start is None:
             return None
         connection: socket.socket | None = None
@@ -279,16 +296,20 @@ class LocalSpace:
             return None
         return connection
 
-    def _wait_readable(self, descriptor: int, who: ProcessIdentity | None = None) -> None:
+    def _wait_readable(self, descriptor: int, who: ProcessIdentity | None = None, watch: SilenceWatch | None = None) -> None:
         """Wait until a descriptor is readable, asking the fence at least every FENCE_POLL_SECS (driver contract: within 1 s).
 
-        `who` is the process that is waited for: stopped for STOPPED_SECS it is killed and treated as gone (S5).
+        `who` is the process that is waited for: stopped for STOPPED_SECS, or silent for as long as `watch` allows, it is killed and
+        treated as gone (S5).
         """
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
         stopped_since: float | None = None
         while not poll.poll(int(FENCE_POLL_SECS * 1000)):
             self._check_fence()
+            if who is not None and watch is not None and watch.is_silent():
+                self.tell(f"the shim {who.pid} has not answered for {self.silent_secs:g} s and is ended")
+                kill_and_wait(who, self._host, self._clock, STOPPED_SECS)
             if who is None or not is_stopped(who):
                 stopped_since = None
                 continue

@@ -27,7 +27,7 @@ class Place:
 def look_at(path: str) -> Place:
     """Where `path` leads now; it need not be there. Changes nothing."""
     real = os.fsencode(os.path.realpath(path))
-    filesystem, inner = _locate(real)
+    filesystem, inner = locate(real, _read_table())
     return Place(real, tuple(map(_identify, _upwards(real))), filesystem, inner)
 
 
@@ -64,15 +64,20 @@ def _identify(path: bytes) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _locate(path: bytes) -> tuple[bytes, bytes]:
-    """File system and place in it, by the mount that `path` lies on: of several at one point, the last is what is seen."""
+def _read_table() -> list[bytes]:
     try:
         with open(_TABLE, "rb") as file:
-            table = [line.split(b" ", 5) for line in file]
+            return file.readlines()
     except OSError:
-        return b"", b""  # no /proc here: paths and inodes have to do
+        return []  # no /proc here: paths and inodes have to do
+
+
+def locate(path: bytes, table: list[bytes]) -> tuple[bytes, bytes]:
+    """File system and place in it of a real path, by the lines of the mount table: the mount nearest to it counts, of several at one point
+    the last. Pure."""
     found, depth = (b"", b""), -1
-    for _, _, device, root, point, _ in table:
+    for line in table:
+        _, _, device, root, point, _ = line.split(b" ", 5)
         mount = unescape(point)
         if _is_within(path, mount) and len(mount) >= depth:
             depth = len(mount)

@@ -56,9 +56,10 @@ class RunCommand(msgspec.Struct, frozen=True, tag="run_command"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """From a shim: the exit of this key is recorded, and it is idle."""
+    """From a shim: the exit of this key is recorded; it is idle, or ends now."""
 
     key: str
+    is_idle: bool
 
 
 class Delayed(msgspec.Struct, frozen=True, tag="delayed"):

@@ -54,11 +54,17 @@ class Condemn(msgspec.Struct, frozen=True, tag_field="op", tag="condemn"):
 
 
 class ProvedDead(msgspec.Struct, frozen=True, tag_field="op", tag="proved_dead"):
-    """These condemned attempts and helpers were killed and their death proved: no later takeover need prove it again."""
+    """These condemned attempts and helpers were killed and their death proved: no later takeover need prove it again.
+
+    `assumed` are those among them (keys and marks) that were taken for dead without proof, `by` the setting `container_ends_all` or a
+    `person` who said so.
+    """
 
     epoch: int
     keys: list[str]
     helpers: list[str]
+    assumed: list[str] = []
+    by: str = ""
 
 
 class Prepare(msgspec.Struct, frozen=True, tag_field="op", tag="prepare"):

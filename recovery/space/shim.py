@@ -26,7 +26,7 @@ from eventlog.events import Exit
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity, identify, identify_self
 from recovery.space import marks, protocol
-from recovery.space.command import start
+from recovery.space.command import keep_from_commands, start
 from recovery.space.confined import StartError
 from recovery.space.floor_poll import FloorPoll
 from recovery.space.kernel import become_subreaper, name_process
@@ -53,6 +53,7 @@ def run_shim(born: StartShim, driver: socket.socket, ledger: Ledger, directory: 
     os.setsid()
     become_subreaper()
     name_process("shim")
+    keep_from_commands()
     identity = identify_self(host)
     while isinstance(order := protocol.receive(driver), RunCommand):
         if not _Shim(order, born.mark, driver, ledger, directory, identity, clock, host).own():
@@ -119,8 +120,9 @@ class _Shim:
             self._tell(Failed(str(error)))
             raise
         is_current = max(self._ledger.state.floor, readers.newest_epoch) <= self._order.epoch
+        is_idle = may_go_on and is_current
         steps.reach("idle")
-        return self._tell(Ended(self._request.key)) and is_current and may_go_on
+        return self._tell(Ended(self._request.key, is_idle)) and is_idle
 
     def _starting_mark(self) -> Start:
         first = None if self._joined.first is None else identify(self._joined.first, self._host)
@@ -156,12 +158,12 @@ class _Shim:
         ended, gone = self._wait(command, readers)
         steps.reach("ended")
         is_held = self._drain(DRAIN_SECS)
-        survivors = gone + self._end_survivors()
+        survivors, left = self._handle_survivors()
+        survivors += gone
         self._drain(0)
-        for descriptor in (command.output, command.errors):
-            if descriptor is not None:
-                os.close(descriptor)
-        readers.finish(self._record(ended, survivors, is_held))
+        for descriptor in self._streams.values():
+            os.close(descriptor)
+        readers.finish(self._record(ended, survivors, is_held, left))
 
     def _wait(self, command: Running, readers: Readers) -> tuple[Exit, int]:
         """Wait for the end of the command's process, keeping its output, serving readers, holding the time limit: its exit, and how many
@@ -180,6 +182,7 @@ class _Shim:
                 for name in sorted(names & self._streams.keys()):
                     if not self._keep(name):
                         selector.unregister(self._streams[name])
+                        os.close(self._streams.pop(name))
                 for key, mask in ready:
                     if callable(key.data):
                         key.data(mask)
@@ -213,6 +216,8 @@ class _Shim:
     def _drain(self, secs: float) -> bool:
         """Take what is in the pipes, and what comes within `secs`; True when somebody still holds their other end then. Nobody is waited
         for longer, however much it writes."""
+        if not self._streams:
+            return False
         deadline = self._clock.monotonic() + secs
         room = DRAIN_LIMIT_BYTES
         poll = select.poll()
@@ -230,21 +235,31 @@ class _Shim:
                 room -= READ_BYTES if descriptor in ready else 0
         return bool(held)
 
-    def _end_survivors(self) -> int:
-        """End what the command left behind (policy `kill`, rule S11); how many there were."""
+    def _handle_survivors(self) -> tuple[int, int]:
+        """What the command left behind, handled by policy (rule S11); how many were ended, and how many are kept."""
         steps.reach("sweep.before")
-        survivors = len(marks.list_members(self._order.mark, self._joined))
-        marks.end_members(self._order.mark, self._joined, self._host, self._clock)
-        self._reap()
+        # Who has no child and inherits every orphan has no descendant at all: nothing is looked for then, and a leaf is only asked.
+        has_children = self._reap()
+        survivors = len(marks.list_members(self._order.mark, self._joined)) if has_children else 0
+        if survivors and self._request.left_behind == "keep":
+            marks.keep_members(self._order.mark, self._joined)
+            return 0, survivors
+        if has_children or marks.has_leaf(self._order.mark):
+            marks.end_members(self._order.mark, self._joined, self._host, self._clock)
+            self._reap()
         steps.reach("sweep.after")
-        return survivors
+        return survivors, 0
 
-    def _reap(self) -> None:
-        with contextlib.suppress(ChildProcessError):
+    def _reap(self) -> bool:
+        """Collect what has ended; False when no child is left, living or dead."""
+        try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
+        except ChildProcessError:
+            return False
+        return True
 
-    def _record(self, ended: Exit, survivors: int, is_held: bool) -> Exited:
+    def _record(self, ended: Exit, survivors: int, is_held: bool, left: int = 0) -> Exited:
         """Save the output, then record the exit; the record."""
         kept = {name: keeper.kept() for name, keeper in self._keepers.items()}
         out, err = kept["out"], kept.get("err", Kept(0, b""))  # no digest: there is no such stream
@@ -252,8 +267,8 @@ class _Shim:
         if missing:
             out, err = Kept(out.total, b"", out.digest), Kept(err.total, b"", err.digest)
         record = Exited(
-            self._request.key, ended, self._host.boot_id(), out.total, len(out.data), survivors, digest=out.digest,
-            stderr_total=err.total, stderr_kept=len(err.data), stderr_digest=err.digest, held_output=is_held,
+            self._request.key, ended, self._identity.boot_id, out.total, len(out.data), survivors, digest=out.digest,
+            stderr_total=err.total, stderr_kept=len(err.data), stderr_digest=err.digest, left=left, held_output=is_held,
             at_ms=self._clock.now_ms(), missing=missing,
         )  # fmt: skip
         steps.reach("ledger.exit.before")
@@ -280,7 +295,7 @@ class _Shim:
         while True:
             try:
                 with self._ledger.transaction() as transaction:
-                    attempt = transaction.state.attempts.get(record.key)
+                    attempt = transaction.state.find(record.key)
                     if attempt is None or attempt.exit is None:  # a sync that failed may have left the record standing
                         transaction.append(record)
                 return

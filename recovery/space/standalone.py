@@ -15,9 +15,10 @@ from eventlog.errors import LostProcessError, MisuseError, StaleEpochError
 from eventlog.ports import Clock, Host, Ids
 from eventlog.process_identity import is_alive
 from eventlog.show import show_text
-from recovery.space.advance import advance_ledger, greet_claimed, kill_condemned
+from recovery.space.advance import advance_ledger, claimed_shims, greet_claimed
 from recovery.space.attach import attach, end_command, read_output
 from recovery.space.bubblewrap import Bubblewrap
+from recovery.space.condemned import Sweep
 from recovery.space.epochs import check_advance, check_at_floor
 from recovery.space.keys import Attach, Replay, prepare
 from recovery.space.ledger import Ledger, create_ledger
@@ -99,7 +100,7 @@ class StandaloneSpace:
             before = {key for key, attempt in state.attempts.items() if attempt.fate == "condemned"}
             fates = advance_ledger(transaction, epoch, "", (state.log_seq, state.log_hash), set(claim), self._host)
         greet_claimed(self._ledger, epoch, self._paths)
-        kill_condemned(self._ledger, epoch, self._clock, self._host)
+        Sweep(self._paths.directory, self._clock, self._host).kill_condemned(self._ledger, epoch, claimed_shims(self._ledger.state))
         attempts = self._refresh().attempts
         claimed = tuple(key for key in fates if key in attempts and attempts[key].fate == "claimed")
         return Advanced(epoch, claimed, tuple(key for key in fates if key not in claimed and key not in before))

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from blake3 import blake3
 
 from eventlog import durable, steps
-from eventlog.attributes import loosen_directory, open_node, set_attributes, set_link_time, set_new_attributes
-from eventlog.beneath import OPEN_FILE, Beneath
+from eventlog.attributes import drop_acls, loosen_directory, open_node, set_attributes, set_link_time, set_new_attributes
+from eventlog.beneath import OPEN_DIRECTORY, OPEN_FILE, Beneath
 from eventlog.errors import CorruptError, FullError, RestoreIncompleteError
 from eventlog.image import name_of, parent_of
 from eventlog.show import show_path
@@ -206,10 +206,15 @@ def _displace(worker: _Worker, action: Displace) -> None:
 
 
 def _make_directory(worker: _Worker, action: MakeDirectory) -> None:
-    directory = worker.open_parent(action.path)
+    directory, name = worker.open_parent(action.path), name_of(action.path)
     steps.reach(f"{worker.step}.mkdir.before")
-    os.mkdir(name_of(action.path), _MADE_MODE, dir_fd=directory)
+    os.mkdir(name, _MADE_MODE, dir_fd=directory)
     steps.reach(f"{worker.step}.mkdir.after")
+    made = os.open(name, OPEN_DIRECTORY, dir_fd=directory)
+    try:
+        drop_acls(made)  # a default ACL above is no part of the image of what is made below it
+    finally:
+        os.close(made)
 
 
 def _place(worker: _Worker, path: bytes, make: Callable[[bytes, int], None]) -> None:

@@ -36,6 +36,10 @@ EXAMPLES: list[events.Event] = [
     events.AttemptStarted(4, 1, 2, None, "write", {"path": {"b64": "/w=="}}, "after-restore", "k", DIGEST, True),
     events.AttemptStarted(4, 1, 2, 0, "bash", {}, "ask", "k", DIGEST, False),
     *SETTLED,
+    events.CallSettled(
+        5, 1, 1, "finished", "adopt", "", EXITS[1],
+        events.Output(14, 8, True, DIGEST, DIGEST, events.Stderr(4, 4, False, DIGEST), True, "ENOSPC: no room"), DIGEST, [],
+    ),
     events.CallSettled(5, 1, 2, "interrupted", "restore", "killed", None, None, DIGEST, []),
     events.RecoveryDecided(6, "restore-and-rerun", 1, 1, True, 3, DIGEST, "transactional", {"exit": "unknown"}),
     events.RecoveryDecided(6, "nothing", None, None, False, None, None, "transactional", {}),
@@ -110,6 +114,20 @@ def test_a_payload_that_lacks_a_field_is_damage(event: events.Event) -> None:
 def test_a_payload_that_is_not_one_is_damage(payload: bytes) -> None:
     with pytest.raises(CorruptError, match="the place: payload of noted"):
         events.decode("noted", 1, payload, "the place")
+
+
+def test_an_outcome_of_version_1_says_what_it_said_and_no_more() -> None:
+    """What is called like a later field there is nothing, to the engine and to the oracle."""
+    old = {"at_ms": 5, "call": 1, "attempt": 1, "ended": "finished", "label": "live", "reason": "", "exit": {"kind": "exited", "code": 0}}
+    output = {"total": 10, "kept": 4, "cut": True, "blob": DIGEST, "held": "what", "stderr": 7, "missing": 3, "digest": []}
+    payload = json.dumps(old | {"output": output, "root": DIGEST, "untracked": []}).encode()
+    settled = events.decode("call_settled", 1, payload, "here")
+    assert isinstance(settled, events.CallSettled) and settled.output == OUTPUT
+    assert decode_payload("call_settled", 1, payload)["output"] == {"total": 10, "kept": 4, "cut": True, "blob": DIGEST}
+    for read in (lambda: events.decode("call_settled", 2, payload, "here"), lambda: decode_payload("call_settled", 2, payload)):
+        with pytest.raises((CorruptError, ValueError)):
+            read()
+    assert json.loads(events.encode(settled))["output"] == {"total": 10, "kept": 4, "cut": True, "blob": DIGEST}, "nothing is added"
 
 
 @pytest.mark.parametrize(

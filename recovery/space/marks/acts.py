@@ -74,6 +74,11 @@ def allows_reuse(mark: str) -> bool:
     return mark.partition(":")[0] in ("cgroup", "environment")
 
 
+def has_leaf(mark: str) -> bool:
+    """Whether a mark is a leaf of a hierarchy of the kernel's, which can be asked at no cost for what is in it."""
+    return mark.partition(":")[2].startswith("/")
+
+
 def make_mark(mark: str) -> None:
     """Have what the mark of an attempt consists of, before a starting mark says that a command may be under it: where it is not to be seen
     afterwards, it was removed empty."""
@@ -108,14 +113,14 @@ def release_mark(mark: str) -> None:
 
 def kill_mark(
     mark: str, owner: ProcessIdentity | None, host: Host, clock: Clock, *,
-    has_command: bool, spare: frozenset[int] = frozenset(), first: ProcessIdentity | None = None,
+    has_command: bool, spare: frozenset[int] = frozenset(), first: ProcessIdentity | None = None, is_owner_spared: bool = False,
 ) -> None:  # fmt: skip
     """Kill everything under a condemned mark and prove it dead; what is given is told by `Target`.
 
-    Raises FenceIncompleteError; no workspace path may be touched then (I7).
+    Raises FenceIncompleteError, DeathUnprovedError; no workspace path may be touched then (I7).
     """
     kind, value = _of(mark)
     steps.reach("kill.before")
     if owner is None or owner.boot_id == host.boot_id():  # another boot: the machine itself ended them
-        kind.kill(value, Target(owner, first, has_command, spare), host, clock)
+        kind.kill(value, Target(owner, first, has_command, spare, is_owner_spared), host, clock)
     steps.reach("kill.after")

@@ -8,7 +8,7 @@ import re
 import signal
 
 from eventlog import durable
-from eventlog.errors import FenceIncompleteError
+from eventlog.errors import DeathUnprovedError, FenceIncompleteError
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity
 from recovery.space.marks.descendants import describe
@@ -141,9 +141,9 @@ def check_visible(leaf: str, owner: ProcessIdentity, host: Host) -> None:
     base = os.path.dirname(os.path.dirname(leaf))
     if os.path.isdir(leaf) or (owner.pid_namespace == host.pid_namespace() and os.path.exists(f"{base}/cgroup.procs")):
         return
-    raise FenceIncompleteError(
-        f"{leaf}, where process {owner.pid} was put, cannot be seen from here, so the death of what is in it cannot be proved; "
-        "no workspace path was touched; drive again where that cgroup and that pid namespace are visible"
+    raise DeathUnprovedError(
+        f"{leaf}, where process {owner.pid} was put, cannot be seen from here, so the death of what is in it cannot be proved",
+        owner.pid_namespace != host.pid_namespace(),
     )
 
 
@@ -184,7 +184,7 @@ class Cgroup:
     def kill(self, value: str, target: Target, host: Host, clock: Clock) -> None:
         kill_leaf(value, target, host, clock)
         if target.owner is not None and target.owner.pid_namespace == host.pid_namespace():
-            kill_owner(target.owner, host, clock)  # one that had not joined yet; a pid of another namespace means nothing here (S9)
+            kill_owner(target, host, clock)  # one that had not joined yet; a pid of another namespace means nothing here (S9)
 
     def release(self, value: str) -> None:
         release_leaf(value)

@@ -1,12 +1,12 @@
 """`environment:NAME`: session, subreaper and an environment variable; the weakest mark, to be had everywhere.
 
 Death is proved only while the shim lives as subreaper and has no living child; with the shim gone nothing is proved
-under this boot: FenceIncompleteError. What still carries the variable is ended then too, and what may belong to it is named.
+under this boot: DeathUnprovedError. What still carries the variable is ended then too, and what may belong to it is named.
 """
 
 import os
 
-from eventlog.errors import FenceIncompleteError, MisuseError
+from eventlog.errors import DeathUnprovedError, MisuseError
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity, identify, read_stat
 from recovery.space.identity import kill_and_wait
@@ -38,25 +38,26 @@ class Environment:
         if target.owner is None:
             return
         check_namespace(target.owner, host)
+        if target.is_owner_spared:
+            return  # nothing is kept under this mark
         if not kill_by_subreaper(target.owner, target.spare, host, clock) and target.has_command:
             raise _tell_unproved(f"environment:{value}", target.owner, host, clock)
-        kill_owner(target.owner, host, clock)
+        kill_owner(target, host, clock)
 
     def release(self, value: str) -> None:
         """Nothing is held."""
 
 
-def _tell_unproved(mark: str, owner: ProcessIdentity, host: Host, clock: Clock) -> FenceIncompleteError:
+def _tell_unproved(mark: str, owner: ProcessIdentity, host: Host, clock: Clock) -> DeathUnprovedError:
     for pid in _find_carriers(mark):
         identity = identify(pid, host)
         if identity is not None:
             kill_and_wait(identity, host, clock, DEATH_SECS)
     suspects = find_orphans_since(owner)
     named = f"; orphans since then, which may be among them: {describe(suspects)}" if suspects else ""
-    return FenceIncompleteError(
+    return DeathUnprovedError(
         f"shim {owner.pid} is dead and only the environment mark is in force, so the death of what its command started "
-        f"cannot be proved{named}; no workspace path was touched; reboot (another boot is proof), "
-        "or run where a stronger kill mark is to be had, and drive again"
+        f"cannot be proved{named}; end it, and another boot is proof"
     )
 
 

@@ -89,7 +89,7 @@ class Freezer:
         if target.owner is None:
             remove_leaf(value)
         elif target.owner.pid_namespace == host.pid_namespace():
-            kill_owner(target.owner, host, clock)  # one that had not joined yet
+            kill_owner(target, host, clock)  # one that had not joined yet
             remove_leaf(value)
         else:
             _prove_by_removal(value, target.owner.pid)

@@ -12,7 +12,7 @@ import contextlib
 import os
 import signal
 
-from eventlog.errors import FenceIncompleteError
+from eventlog.errors import DeathUnprovedError, FenceIncompleteError
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity, identify
 from recovery.space.identity import kill_and_wait
@@ -63,13 +63,13 @@ class PidNamespace:
         if target.owner is None:
             return  # no starting mark: the floor stops its shim, and the first process ends with that
         check_namespace(target.owner, host)
-        kill_owner(target.owner, host, clock)  # the shim first: it records nothing more
+        kill_owner(target, host, clock)  # the shim first: it records nothing more
         if target.first is not None:
             _kill_namespace(target.first, host, clock)
         elif target.has_command and not _is_leaf(value):
-            raise FenceIncompleteError(
+            raise DeathUnprovedError(
                 f"the starting mark of shim {target.owner.pid} names no first process of its pid namespace, so the death of what is in it "
-                f"cannot be proved; {NOTHING_TOUCHED}"
+                "cannot be proved"
             )
 
     def release(self, value: str) -> None:

@@ -1,7 +1,7 @@
 """`process:NAME`: a helper that executes nothing, known by its recorded identity alone. What the spawner forked and what is not on record
 yet is stopped by the floor (S4), and what is on record has a mark of its own."""
 
-from eventlog.errors import FenceIncompleteError, MisuseError
+from eventlog.errors import DeathUnprovedError, FenceIncompleteError, MisuseError
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity
 from recovery.space.identity import kill_and_wait
@@ -11,13 +11,14 @@ from recovery.space.marks.values import DEATH_SECS, NOTHING_TOUCHED, Joined, Tar
 def check_namespace(owner: ProcessIdentity, host: Host) -> None:
     """Raise FenceIncompleteError for a process of another pid namespace: its pid means nothing here (S9)."""
     if owner.pid_namespace != host.pid_namespace():
-        raise FenceIncompleteError(
-            f"process {owner.pid} was seen in another pid namespace and cannot be proved dead from here; {NOTHING_TOUCHED}"
-        )
+        raise DeathUnprovedError(f"process {owner.pid} was seen in another pid namespace and cannot be proved dead from here", True)
 
 
-def kill_owner(owner: ProcessIdentity, host: Host, clock: Clock) -> None:
-    """Kill exactly this process and wait for its death. Raises FenceIncompleteError."""
+def kill_owner(target: Target, host: Host, clock: Clock) -> None:
+    """Kill exactly the owner, unless it is to be left alone, and wait for its death. Raises FenceIncompleteError."""
+    owner = target.owner
+    if owner is None or target.is_owner_spared:
+        return
     if not kill_and_wait(owner, host, clock, DEATH_SECS):
         raise FenceIncompleteError(f"process {owner.pid} does not die (waited {DEATH_SECS:g} s); {NOTHING_TOUCHED}")
 
@@ -43,7 +44,7 @@ class Process:
     def kill(self, value: str, target: Target, host: Host, clock: Clock) -> None:
         if target.owner is not None:
             check_namespace(target.owner, host)
-            kill_owner(target.owner, host, clock)
+            kill_owner(target, host, clock)
 
     def release(self, value: str) -> None:
         """Nothing is held."""

@@ -3,9 +3,11 @@
 Inode numbers of namespaces are used again once nobody is in one, so the number alone could name a stranger: a namespace of ours is known
 by its NIS domain name, a digest of the mark, which nothing reads and a further unshare copies.
 
-While the shim lives, death is proved through it, as with the environment mark; else by two empty sweeps of /proc. A sweep counts only when
-every process in it was seen alive and no member: who is listed and gone when it is looked at may have left a child that was not listed.
-A process with rights over its namespace could give itself another name: not defended, as a move out of a cgroup is not.
+While the shim lives, death is proved through it, as with the environment mark. Else by a look at every process and then, again and
+again, at those that were given a number since the look before, until one such look meets nobody who is gone already. Whoever lived when
+that look began was met alive: so no member did, and none can come any more. A look at everything alone would lose to a line of processes
+that each start the next and end. A process with rights over its namespace could give itself another name: not defended, as a move out
+of a cgroup is not.
 """
 
 import contextlib
@@ -19,7 +21,7 @@ from blake3 import blake3
 
 from eventlog.errors import FenceIncompleteError
 from eventlog.ports import Clock, Host
-from eventlog.process_identity import read_start_ticks, read_stat
+from eventlog.process_identity import read_stat
 from recovery.space.marks.descendants import describe, end_children, list_living, list_processes, read_newest
 from recovery.space.marks.process import check_namespace, kill_owner
 from recovery.space.marks.subreaper import kill_by_subreaper
@@ -38,7 +40,6 @@ libc.getdomainname(name, 65)
 sys.stdout.buffer.write(name.value)
 """
 READER_SECS = 30.0
-CHASES = 200
 
 
 def domain_name(value: str) -> str:
@@ -69,8 +70,8 @@ class Uts:
     def kill(self, value: str, target: Target, host: Host, clock: Clock) -> None:
         if target.owner is not None:
             check_namespace(target.owner, host)
-            is_proved = kill_by_subreaper(target.owner, target.spare, host, clock)
-            kill_owner(target.owner, host, clock)
+            is_proved = not target.is_owner_spared and kill_by_subreaper(target.owner, target.spare, host, clock)
+            kill_owner(target, host, clock)
             if is_proved:
                 return
         with _Namespaces(domain_name(value)) as namespaces:
@@ -82,21 +83,33 @@ class Uts:
 
 def _kill_members(namespaces: "_Namespaces", clock: Clock) -> None:
     deadline = clock.monotonic() + DEATH_SECS
-    empty = 0
-    while empty < 2:
-        members, is_whole = namespaces.sweep()
-        for pid in members:
-            namespaces.kill(pid)
-        if not is_whole:
-            namespaces.chase()
+    while True:
+        newest = read_newest()
+        members, _ = namespaces.kill_among(list_processes())
+        is_over = False
+        while not is_over:
+            last = read_newest()
+            found, are_all_seen = namespaces.kill_among(list_numbers(newest, last))
+            members += found
+            newest = last
+            is_over = are_all_seen and not found
+            if not is_over and clock.monotonic() >= deadline:
+                who = f"processes {describe(members)} do not die" if members else "processes come and go too fast to tell whose they are"
+                raise FenceIncompleteError(f"{who} (waited {DEATH_SECS:g} s); {NOTHING_TOUCHED}")
         if not members:
-            empty += is_whole
-        else:
-            empty = 0
-            clock.pause(0.001)
-        if empty < 2 and clock.monotonic() >= deadline:
-            who = f"processes {describe(members)} do not die" if members else "processes come and go too fast to tell whose they are"
-            raise FenceIncompleteError(f"{who} (waited {DEATH_SECS:g} s); {NOTHING_TOUCHED}")
+            return
+        if clock.monotonic() >= deadline:
+            raise FenceIncompleteError(f"processes {describe(members)} do not die (waited {DEATH_SECS:g} s); {NOTHING_TOUCHED}")
+        clock.pause(0.001)
+
+
+def list_numbers(after: int, last: int) -> list[int]:
+    """The numbers that processes were given after one, up to another, the latest first; they begin anew after the highest."""
+    if after <= last:
+        return list(range(last, after, -1))
+    with open("/proc/sys/kernel/pid_max", encoding="ascii") as file:
+        highest = int(file.read())
+    return [*range(last, 0, -1), *range(highest, after, -1)]
 
 
 class _Namespaces:
@@ -106,8 +119,6 @@ class _Namespaces:
         self._name = name
         self._own = os.stat("/proc/self/ns/uts").st_ino
         self._known: dict[int, tuple[int, bool]] = {}
-        self._newest = 0
-        self._dead: set[tuple[int, int]] = set()
 
     def __enter__(self) -> "_Namespaces":
         return self
@@ -116,36 +127,17 @@ class _Namespaces:
         for descriptor, _ in self._known.values():
             os.close(descriptor)
 
-    def sweep(self) -> tuple[list[int], bool]:
-        """Every living process in a namespace of this name; and whether nobody was gone, or newly dead, by the time it was looked at."""
-        members, is_whole = [], True
-        self._newest = read_newest()
-        for pid in list_processes():
+    def kill_among(self, pids: list[int]) -> tuple[list[int], bool]:
+        """Kill the members among these; them, and whether all of these were seen alive."""
+        members, are_all_seen = [], True
+        for pid in pids:
             task = _living_task(pid)
             belongs = self._is_member(task) if task else None
-            if belongs is None and not self._is_long_dead(pid):
-                is_whole = False
-            elif belongs:
+            if belongs:
                 members.append(pid)
-        return members, is_whole
-
-    def chase(self) -> None:
-        """Kill members among what was started since the last look, again and again: so a line of processes that each start the next and
-        end is met, where a look at everything takes longer than any of them lives."""
-        for _ in range(CHASES):
-            newest = read_newest()
-            # After the highest number the lowest come again: what was given before that is left to the next sweep.
-            for pid in range(newest, self._newest if newest >= self._newest else 0, -1):
                 self.kill(pid)
-            self._newest = newest
-
-    def _is_long_dead(self, pid: int) -> bool:
-        """Whether it is a zombie that was one at an earlier sweep: it has had no child since."""
-        ticks = read_start_ticks(pid)
-        if ticks is None or (pid, ticks) in self._dead:
-            return ticks is not None
-        self._dead.add((pid, ticks))
-        return False
+            are_all_seen = are_all_seen and belongs is not None
+        return members, are_all_seen
 
     def kill(self, pid: int) -> None:
         """SIGKILL a member through its pidfd, once it is held and still a member."""

@@ -39,13 +39,15 @@ class Target:
 
     `owner` is the recorded shim, spawner or worker, None when none was recorded: then nothing of it ever ran a command. `first` is the
     recorded first process of the attempt's pid namespace. `has_command` tells that the owner may have executed one whose end is not
-    on record. `spare` are pids of claimed shims, which are children of a condemned spawner.
+    on record. `spare` are pids of claimed shims, which are children of a condemned spawner. `is_owner_spared`: the owner has recorded its
+    exit and may own another attempt by now; only what it left behind is to be killed.
     """
 
     owner: ProcessIdentity | None
     first: ProcessIdentity | None = None
     has_command: bool = False
     spare: frozenset[int] = frozenset()
+    is_owner_spared: bool = False
 
 
 class Kind(Protocol):

@@ -75,6 +75,9 @@ def test_rule_L4_a_driver_frozen_inside_the_commit_of_an_outcome_is_killed_and_i
     [
         "driver@1:ledger.prepare.append.unsynced:1",
         "spawner@1:ledger.register.append.before:1",
+        "worker@1:ledger.register.append.unsynced:1",
+        "worker@1:ledger.start.append.before:1",
+        "worker@1:ledger.exit.append.unsynced:1",
         "shim.1@1:ledger.start.append.before:1",
         "shim.1@1:ledger.exit.append.unsynced:1",
     ],

@@ -9,6 +9,7 @@ from eventlog.events import Exit
 from eventlog.ports import SystemClock
 from eventlog.process_identity import ProcessIdentity
 from recovery.space.ledger import Ledger, LedgerView, create_ledger
+from recovery.space.ledger_lines import encode_line
 from recovery.space.records import Advance, Exited, Header, LedgerState, Prepare, Record, Start
 
 ME = ProcessIdentity(1, 1, "boot", 1)
@@ -59,6 +60,25 @@ def start_key(key: str) -> Start:
 
 def end_key(key: str) -> Exited:
     return Exited(key, Exit("exited", code=0), "boot")
+
+
+def grow(directory: Path, keys: int, call: int | None = None) -> Ledger:
+    """A ledger of epoch 1 with this many ended keys, its lines written at once; `call` numbers them from there on, else they are by
+    hand."""
+    path = str(directory / "ledger")
+    create_ledger(path, Header(1, "id", 1))
+    lines = [Path(path).read_bytes()]
+
+    def add(record: Record) -> None:
+        lines.append(encode_line(lines[-1][:32], record))
+
+    add(Advance(1, "log", 1, "hash", {}, []))
+    for number in range(keys):
+        key = f"log/n/{number}/1/1"
+        for record in (prepare_key(key, None if call is None else call + number), start_key(key), end_key(key)):
+            add(record)
+    Path(path).write_bytes(b"".join(lines))
+    return open_ledger(path)
 
 
 class KillAt:

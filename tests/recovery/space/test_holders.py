@@ -11,7 +11,7 @@ from eventlog.errors import MisuseError
 from eventlog.ports import SystemClock
 from recovery.opening import check_places
 from recovery.space.holders import Holders
-from recovery.space.places import Place, look_at, overlap
+from recovery.space.places import Place, locate, look_at, overlap
 from tests.recovery.space.ledgers import fork
 from tests.recovery.workspace.support import run_with_own_mounts
 
@@ -123,6 +123,7 @@ def test_rule_S1_one_root_by_any_spelling_is_held(tmp_path: Path, holders: Holde
     refused(holders, ways[way])
     holders.release(str(held), "one", "/s1")
     assert holders.claim(ways[way], "one", "/s1", running)
+    assert holders.held_by("one", "/s1") == [os.path.realpath(ways[way])]
     refused(holders, str(held))
 
 
@@ -159,6 +160,32 @@ def test_rule_S1_a_bind_mount_of_a_held_tree_is_held(tmp_path: Path, holders: Ho
             check_places(str(held), str(tmp_path / "inside"))
 
     run_with_own_mounts(work)
+
+
+TABLE = [
+    b"1 0 8:1 / / rw - ext4 /dev/a rw\n",
+    b"2 1 8:2 /part /mnt/in\\040ner rw - ext4 /dev/b rw\n",
+    b"3 1 8:3 / /mnt rw - ext4 /dev/c rw\n",
+    b"4 1 8:4 /old /twice rw - ext4 /dev/d rw\n",
+    b"5 4 8:5 /new /twice rw - ext4 /dev/e rw\n",
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (b"/w/a", (b"8:1", b"/w/a")),
+        (b"/", (b"8:1", b"/")),
+        (b"/mnt/in ner/x", (b"8:2", b"/part/x")),
+        (b"/mnt/in ner", (b"8:2", b"/part")),
+        (b"/mnt/inner", (b"8:3", b"/inner")),
+        (b"/mntx", (b"8:1", b"/mntx")),
+        (b"/twice/x", (b"8:5", b"/new/x")),
+    ],
+)
+def test_the_nearest_mount_says_where_a_path_lies_and_the_last_at_one_point(path: bytes, expected: tuple[bytes, bytes]) -> None:
+    assert locate(path, TABLE) == expected
+    assert locate(path, []) == (b"", b"")
 
 
 A = Place(b"/w/a", ((1, 5), (1, 4), (1, 2)), b"8:1", b"/w/a")

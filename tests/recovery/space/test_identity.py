@@ -99,7 +99,7 @@ def test_case_30_a_record_of_another_namespace_is_not_proved_dead(stranger: subp
     assert stranger.poll() is None
 
 
-def test_another_boot_is_proof_of_death_on_its_own(stranger: subprocess.Popen[bytes]) -> None:
+def test_case_30_a_record_of_before_a_reboot_is_dead_and_nobody_is_signalled(stranger: subprocess.Popen[bytes]) -> None:
     """Nothing is asked or signalled then, not even under the environment mark with a dead shim."""
     old = identity_of(stranger)
     host = FakeHost("boot-2", old.pid_namespace)

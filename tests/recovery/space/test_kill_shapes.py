@@ -14,7 +14,7 @@ import pytest
 from eventlog import events
 from recovery.space.marks import KINDS
 from recovery.space.marks.choose import explain_mark
-from tests.helpers import kill_process, read_contents, read_tree, wait_until
+from tests.helpers import is_running, kill_process, read_contents, read_tree, wait_until
 from tests.recovery.sessions import Driver, Sandbox, bash
 from tests.recovery.space.shapes import SHAPES
 
@@ -139,12 +139,80 @@ def test_case_32_two_seconds_later_the_workspace_still_equals_the_image(loose: S
         wait_until(lambda: read_tree(loose.root) != before or living(loose), "a change of the workspace", SOAK_SECS)
 
 
+@pytest.mark.parametrize("mark", [mark for mark in MARKS if mark.values[0] != "environment"])
+def test_case_32_a_fork_bomb_whose_shim_is_dead_is_ended(loose: Sandbox, mark: str) -> None:
+    """Processes that each live for a moment, and nobody who inherits them: they are met all the same."""
+    driver = start_shape(loose, "fork_bomb", mark)
+    kill_process(find_shim(loose))
+    assert driver.end() == 1, driver.err
+    assert is_acting(loose) == (mark != "pid-namespace")
+    second = loose.run("drive", loose.state, SESSION_KILL_MARK=mark)
+    assert second.code == 78, second.err
+    assert not is_acting(loose)
+    assert (loose.settled()[0][2], read_contents(loose.root)) == ("interrupted", {})
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_failure_an_orphan_of_an_older_epoch_is_found_by_every_later_advance(loose: Sandbox, mark: str) -> None:
+    """Driver and spawner of epoch 1 die, then the driver of epoch 2 after its advance and before its first kill."""
+    driver = start_shape(loose, "cleaned", mark)
+    spawner = next(helper.registered.identity.pid for helper in loose.ledger().helpers.values() if helper.registered.role == "spawner")
+    kill_process(spawner)
+    driver.kill()
+    make_unclaimable(loose)
+    step = "driver@2:kill.before:1"
+    second = loose.start("drive", loose.state, epoch=2, wait=(step,), SESSION_KILL_MARK=mark)
+    loose.steps.kill(step, second)
+    assert living(loose), "a test of nothing"
+    third = loose.run("drive", loose.state, SESSION_KILL_MARK=mark)
+    assert (third.code, living(loose), is_acting(loose)) == (78, [], False), third.err
+    assert read_contents(loose.root) == {}
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_failure_what_was_started_without_a_starting_mark_never_acts(sandbox: Sandbox, mark: str) -> None:
+    """A shim that stands before its starting mark while two epochs go by: woken, it is refused, and its command never begins."""
+    step = "shim.1@1:ledger.start.before:1"
+    run = 'echo $$ >> "$WITNESS"; echo one > a'
+    driver = sandbox.start("run", sandbox.session(bash(run), on_interrupted="continue"), epoch=1, wait=(step,), SESSION_KILL_MARK=mark)
+    pid = sandbox.steps.wait(step, driver)
+    driver.kill()
+    second = sandbox.run("drive", sandbox.state, SESSION_KILL_MARK=mark)
+    assert second.code == 0, second.err
+    witnessed = sandbox.witnessed()
+    sandbox.steps.release(step)
+    wait_until(lambda: not is_running(pid), "the end of the shim")
+    assert sandbox.witnessed() == witnessed and len(witnessed) == 1
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_failure_nothing_of_the_old_driver_acts_while_the_new_one_does(loose: Sandbox, mark: str) -> None:
+    """The old driver is only stopped. Before the new one looks at the workspace, everything of the old epoch is dead."""
+    driver = start_shape(loose, "cleaned", mark)
+    os.kill(driver.pid, signal.SIGSTOP)
+    make_unclaimable(loose)
+    step = "driver@2:gather.before:1"
+    second = loose.start("drive", loose.state, epoch=2, wait=(step,), SESSION_KILL_MARK=mark)
+    loose.steps.wait(step, second)
+    assert (living(loose), is_acting(loose)) == ([], False)
+    assert not [helper for helper in loose.ledger().helpers.values() if is_running(helper.registered.identity.pid)]
+    loose.steps.release(step)
+    assert second.end() == 78, second.err
+    os.kill(driver.pid, signal.SIGCONT)
+    assert driver.end() == 75, driver.err
+
+
+def find_shim(sandbox: Sandbox) -> int:
+    """The pid of the shim of the one command."""
+    return next(attempt.start.identity.pid for attempt in sandbox.ledger().attempts.values() if attempt.prepared.call and attempt.start)
+
+
 @pytest.mark.parametrize("mark", MARKS)
 def test_case_32_with_its_shim_killed_first_a_writer_is_dead_or_nothing_is_touched(loose: Sandbox, mark: str) -> None:
     """The hardest writer, and nobody left who knew it. A pass with a living writer is a failure."""
     driver = start_shape(loose, "cleaned", mark)
     writer = int((loose.base / "pids").read_text().split()[-1]) if mark != "pid-namespace" else 0
-    shim = next(attempt.start.identity.pid for attempt in loose.ledger().attempts.values() if attempt.prepared.call and attempt.start)
+    shim = find_shim(loose)
     kill_process(shim)
     assert driver.end() == 1, driver.err
     for pid in living(loose):

@@ -323,6 +323,14 @@ def test_an_unknown_space_in_the_environment_is_refused_by_name(sandbox: Sandbox
     assert not sandbox.state.exists()
 
 
+@pytest.mark.parametrize("environment", ({}, {"SESSION_LEFT_BEHIND": "keep"}), ids=["call", "environment"])
+def test_rule_S11_nothing_can_be_kept(sandbox: Sandbox, environment: dict[str, str]) -> None:
+    call = bash("true") if environment else bash("true", left_behind="keep")
+    driver = sandbox.run("run", sandbox.session(call, space="namespaced"), **environment)
+    assert driver.code == 78 and "left_behind = keep: in the namespaced space everything ends" in driver.sentence()
+    assert not sandbox.state.exists()
+
+
 def test_the_root_of_all_is_no_workspace() -> None:
     with pytest.raises(MisuseError, match="/ cannot be one"):
         choose_bubblewrap(["namespaced"], "/", os.environ.get("PATH"))

@@ -10,7 +10,9 @@ from eventlog.errors import LostProcessError
 from eventlog.events import Exit
 from eventlog.process_identity import identify, is_alive
 from recovery.space.ledger import append_fenced
-from recovery.space.marks import find_cgroup_base
+from recovery.space.listing import AttemptWord, word_of
+from recovery.space.marks import KINDS, MarkKind, find_cgroup_base
+from recovery.space.marks.choose import explain_mark
 from recovery.space.records import Prepare
 from tests.helpers import is_running, kill_process, wait_until
 from tests.recovery.space.spaces import HOST, LooseSpace, open_space
@@ -56,6 +58,17 @@ def test_a_busy_shim_is_left_alone_and_another_is_forked(space: LooseSpace) -> N
     assert len(set(owners(space))) == 2
 
 
+@pytest.mark.parametrize("mark", [kind for kind in KINDS if kind not in ("cgroup", "environment")])
+def test_a_shim_that_joined_its_mark_for_good_owns_one_command(mark: MarkKind) -> None:
+    """And says so with its end: the next command is not sent to one that is just ending."""
+    reason = explain_mark(mark)
+    if reason:
+        pytest.skip(f"{mark}: {reason}")
+    with open_space(mark) as space:
+        assert [space.run(f"exit {number}").exit.code for number in range(4)] == [0, 1, 2, 3]
+        assert len(set(owners(space))) == 4
+
+
 def test_a_shim_that_died_idle_is_replaced(space: LooseSpace) -> None:
     space.run("true")
     kill_process(owners(space)[0])
@@ -87,6 +100,20 @@ def test_a_shim_that_is_superseded_ends_after_its_command(space: LooseSpace) -> 
     space.ledger.refresh()
     attempt = space.ledger.state.attempts[waiting.key]
     assert attempt.exit is not None and attempt.exit.exit == Exit("exited", code=0) and not attempt.cut
+
+
+def test_case_33_what_a_takeover_cut_is_cut_whatever_its_exit_says(space: LooseSpace) -> None:
+    """Condemned before its exit is recorded: no code, signal or 0 that is recorded after makes it an outcome."""
+    waiting = space.request(WAITS)
+    shim = space.start(waiting)
+    command_of(space)
+    space.advance(**{waiting.key: "condemned"})
+    (space.base / "gate").touch()
+    wait_until(lambda: not is_running(shim.pid), "the end of the condemned shim, which nobody killed here")
+    space.ledger.refresh()
+    attempt = space.ledger.state.attempts[waiting.key]
+    assert attempt.exit is not None and attempt.exit.exit == Exit("exited", code=0)
+    assert (attempt.cut, word_of(attempt, False), attempt.condemned_by) == (True, AttemptWord.CUT, 2)
 
 
 def test_rule_S4_an_idle_shim_of_an_older_epoch_starts_nothing(space: LooseSpace) -> None:

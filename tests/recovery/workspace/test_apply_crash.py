@@ -6,6 +6,7 @@ that also what no step names is cut. The child kills itself with SIGKILL; the pa
 
 import os
 import signal
+import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,13 @@ from pathlib import Path
 import pytest
 
 from eventlog import steps
+from eventlog.image import root_hash
 from recovery.workspace.actions import RestorePlan
 from recovery.workspace.apply import apply_plan
-from recovery.workspace.scan import Scan
+from recovery.workspace.profile import Profile
+from recovery.workspace.restore_plan import plan_restore
+from recovery.workspace.scan import Scan, scan
+from recovery.workspace.side import RESERVED_NAME
 from tests.recovery.workspace.support import QUARANTINE, Space, run_in_child
 from tests.trees.generate import Node, Tree
 
@@ -174,3 +179,87 @@ def test_every_step_of_a_restore_names_its_operation(tmp_path: Path) -> None:
         for when in ("before", "after")
     }  # fmt: skip
     assert record.names == both | {"restore.place.write.half"}
+
+
+PROFILE = Profile(("*.o", "cache/"), owners=True, acls=True)
+STRANGER = (12345, 54321)
+ACL = struct.pack("<I", 2) + b"".join(
+    struct.pack("<HHI", tag, permissions, 1000 if tag == 2 else 0xFFFFFFFF)
+    for tag, permissions in ((1, 6), (2, 4), (4, 4), (16, 6), (32, 0))
+)
+PROFILED_WANTED: Tree = {
+    b"": Node("d", mode=0o755),
+    b"a": Node("f", b"a", 0o640),
+    b"d": Node("d", mode=0o2755),
+    b"d/f": Node("f", b"f", 0o4755),
+    b"l": Node("l", b"a", 0o777),
+    b"same": Node("f", b"same"),
+}
+PROFILED_PRESENT: Tree = {
+    b"": Node("d", mode=0o755),
+    b"a": Node("f", b"changed", 0o644),
+    b"d": Node("f", b"in the way"),
+    b"extra": Node("d", mode=0o755),
+    b"extra/cache": Node("d", mode=0o755),
+    b"extra/cache/kept": Node("f", b"kept"),
+    b"extra/gone": Node("f", b"gone"),
+    b"l": Node("l", b"elsewhere", 0o777),
+    b"same": Node("f", b"same"),
+    b"x.o": Node("f", b"object"),
+}
+
+
+class ProfiledSpace(Space):
+    """A workspace of a session that leaves paths out and tracks owners and ACLs; a scan is held against the image that is wanted."""
+
+    wanted: Scan | None = None
+
+    def scan(self) -> Scan:
+        against = self.wanted.image if self.wanted else {}
+        return scan(self.root, side_directory_name=RESERVED_NAME, profile=PROFILE, against=against)
+
+    def plan(self, target: Scan) -> RestorePlan:
+        return plan_restore(self.scan(), target.image, target.untracked, has_excludes=True, owners=True, acls=True)
+
+
+def make_profiled(base: Path) -> tuple[ProfiledSpace, Scan]:
+    """A workspace that differs from its target in contents, kinds, owners and ACLs, around what is excluded."""
+    base.mkdir()
+    space = ProfiledSpace(str(base))
+    space.replace_tree(PROFILED_WANTED)
+    for name in ("a", "d/f"):
+        os.setxattr(space.at(name), "system.posix_acl_access", ACL)
+    os.setxattr(space.at("d"), "system.posix_acl_default", ACL)
+    for name in ("d", "d/f", "l", "same"):
+        os.chown(space.at(name), *STRANGER, follow_symlinks=False)
+    os.chmod(space.at("d/f"), 0o4775)
+    target = space.snapshot()
+    space.replace_tree(PROFILED_PRESENT)
+    os.setxattr(space.at("same"), "system.posix_acl_access", ACL)
+    space.wanted = target
+    return space, target
+
+
+@pytest.mark.parametrize("audit", [False, True], ids=["steps", "calls"])
+def test_rule_R1_a_restore_around_excludes_with_owners_and_acls_killed_at_every_instant_converges(tmp_path: Path, audit: bool) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("giving files to others needs root")
+    instant, killed = 0, True
+    while killed:
+        instant += 1
+        try:
+            space, target = make_profiled(tmp_path / str(instant))
+        except OSError as error:
+            pytest.skip(f"no ACLs to be set here: {error.strerror}")
+        excluded = {path: os.stat(space.at(path)).st_ino for path in ("x.o", "extra/cache", "extra/cache/kept")}
+        killed = is_killed(run_in_child(restore_and_die(space, space.plan(target), instant, audit=audit)))
+        space.restore(target)
+        assert root_hash(space.scan().image, PROFILE.excludes) == root_hash(target.image, PROFILE.excludes)
+        assert space.plan(target).actions == ()
+        assert {path: os.stat(space.at(path)).st_ino for path in excluded} == excluded
+        status = os.lstat(space.at("d/f"))
+        assert ((status.st_uid, status.st_gid), status.st_mode & 0o7777) == (STRANGER, 0o4775)
+        kept = [Path(top, name).read_bytes() for top, _, names in os.walk(space.side + "/quarantine") for name in names
+                if not os.path.islink(os.path.join(top, name))]  # fmt: skip
+        assert {b"changed", b"in the way", b"gone"} <= set(kept)
+    assert instant > (80 if audit else 25), "too few instants: the kills do not reach the work"

@@ -1,0 +1,30 @@
+"""`recovery settle --processes-dead`: a person says that nothing of a session's older epochs lives, where nothing can prove it (S9).
+
+A driver like any other: next epoch, fates, kills. What can be killed is killed all the same, and what is seen alive and does not die
+stays an error. What is only unproved is taken for dead, and ledger and log say who said so. Nothing is decided and no workspace path is
+looked at: the next drive recovers.
+"""
+
+from eventlog import events
+from eventlog.records import Record
+from eventlog.show import show_text
+from recovery.command_log import find_place
+from recovery.context import Context
+from recovery.driver.entry import Act, Order, Ports, drive
+from recovery.settings import Settings
+
+SAID = "a person says that no process of an older epoch lives (settle --processes-dead)"
+
+
+def settle_processes(log: str, settings: Settings, ports: Ports) -> int:
+    """Take over on a person's word; the exit code. Raises MisuseError, LogMissingError, CorruptError before anything is changed."""
+    command = f"recovery settle {show_text(log)} --processes-dead"
+    place = find_place(log, None, command, "name the state directory of a session")
+
+    def work(context: Context) -> int:
+        context.journal.append([Record(events.Noted(context.clock.now_ms(), SAID))], (), "settled")
+        context.tell(f"no process of an older epoch lives, on your word; `recovery drive {show_text(place.state)}` goes on")
+        return 0
+
+    act = Act(work, command, may_claim=False, are_processes_dead=True)
+    return drive(Order(place.state, None, None, "", act), settings, ports)

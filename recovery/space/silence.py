@@ -1,0 +1,66 @@
+"""Whether a shim that is waited for still answers (rule S5): one that is silent for too long is treated as gone, like a stopped one.
+
+Its command's time limit and output live in it, so that a driver would wait for ever. Asked on a connection of its own, at most once in
+ASK_SECS, and never waited for: who waits for the command goes on meanwhile. A shim that is busy (its ledger's lock, its sweep) answers when
+it is done; it has `limit` seconds from the first question that it left open.
+"""
+
+import contextlib
+import socket
+from collections.abc import Callable
+
+from eventlog.ports import Clock
+
+ASK_SECS = 5.0
+
+
+class SilenceWatch:
+    """`ask` opens a connection and sends the question; OSError when nobody listens. `limit` is in seconds (SESSION_SILENT_SECS)."""
+
+    def __init__(self, ask: Callable[[], socket.socket], clock: Clock, limit: float) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._limit = limit
+        self._open: socket.socket | None = None
+        self._asked = clock.monotonic()  # it has just shown that it lives
+
+    def is_silent(self) -> bool:
+        """Look once, without waiting; True when the shim has left a question open for longer than the limit."""
+        now = self._clock.monotonic()
+        if self._open is None:
+            if now - self._asked >= min(ASK_SECS, self._limit):
+                self._begin(now)
+            return False
+        if self._has_answered():
+            self.close()
+            return False
+        return now - self._asked >= self._limit
+
+    def _begin(self, now: float) -> None:
+        self._asked = now
+        # Nobody listens: it is ending, or its attempt has; its death or its record is waited for as it is.
+        with contextlib.suppress(OSError):
+            self._open = self._ask()
+            self._open.setblocking(False)
+
+    def _has_answered(self) -> bool:
+        if self._open is None:
+            return True
+        try:
+            self._open.recv(1)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True  # it has closed the connection: it lives
+        return True
+
+    def hear(self) -> None:
+        """It has said something of itself, whatever was asked."""
+        self.close()
+        self._asked = self._clock.monotonic()
+
+    def close(self) -> None:
+        """Give the connection back."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
