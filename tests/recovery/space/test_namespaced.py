@@ -1,5 +1,6 @@
 """The namespaced space: what a command can reach in there, how its end is told, and that nothing of it outlives it."""
 
+import json
 import os
 import shutil
 import signal
@@ -268,6 +269,47 @@ def test_a_call_s_own_space_beats_the_session_s(sandbox: Sandbox) -> None:
     session = sandbox.session(bash('echo x > "$WITNESS"', space="local"), space="namespaced")
     assert sandbox.run("run", session, PATH="/nowhere:" + os.environ["PATH"]).code == 0
     assert sandbox.witnessed() == ["x"]
+
+
+@needs_bubblewrap
+def test_an_ordinary_user_s_commands_are_confined_too(sandbox: Sandbox) -> None:
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("becoming another user needs root and setpriv")
+    session = sandbox.session(bash("id -u; kill -KILL $$"), bash(": > /var/tmp/x || echo $$ > pid"), space="namespaced")
+    for path in (sandbox.base, sandbox.root):
+        os.chown(path, 65534, 65534)
+    done = subprocess.run(
+        ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", sys.executable, "-m", "recovery", "run", str(session)],
+        env=sandbox.environment(None, ()), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if "is not to be had here" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr
+    assert sandbox.output(1) == b"65534\n" and int((sandbox.root / "pid").read_text()) < 50
+    assert [event.exit for event in sandbox.of_kind(events.CallSettled)] == [Exit("signaled", signal=9), Exit("exited", code=0)]
+    settle_and_compare(sandbox)
+
+
+@needs_bubblewrap
+def test_a_space_by_hand_confines_to_the_directory_that_is_named(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    begun = [sys.executable, "-m", "recovery", "space", "start", "--dir", str(tmp_path / "space"), "--key", "k", "--epoch", "1"]
+    begun += ["--where", str(tmp_path / "work"), "--json"]
+    environment = os.environ | {"PYTHONPATH": str(PROJECT)}
+
+    def start(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        command = ["--", "bash", "-c", "echo x > ../outside; echo x > inside; echo $$"]
+        return subprocess.run([*begun, *words, *command], env=environment | more, capture_output=True, text=True, check=False)
+
+    made = start("--space", "namespaced")
+    assert made.returncode == 0, made.stderr
+    told = json.loads(made.stdout)
+    assert (told["how"], told["exit"]["code"]) == ("started", 0) and int(told["out"]) < 50
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["space", "work"] and (tmp_path / "work" / "inside").exists()
+    assert json.loads(start(SESSION_SPACE="namespaced").stdout)["how"] == "replayed"
+    other = start("--space", "local")
+    assert other.returncode == 78 and "another" in other.stderr, "where it runs is of what the key stands for"
+    assert start("--space", "jail").stderr.endswith("use local or namespaced\n")
 
 
 def refused(sandbox: Sandbox, path: str) -> str:
