@@ -89,7 +89,7 @@ def choose_bubblewrap(kinds: Iterable[SpaceKind], workspace: str, path: str | No
     if refusal:
         raise MisuseError(
             f"the namespaced space is not to be had here ({refusal}); allow user namespaces (sysctl user.max_user_namespaces, "
-            f"kernel.unprivileged_userns_clone, or the container's own settings), {_INSTEAD}"
+            f"kernel.unprivileged_userns_clone, or the container's own settings) and this user to execute {sys.executable}, {_INSTEAD}"
         )
     return made
 

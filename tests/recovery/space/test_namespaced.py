@@ -295,7 +295,7 @@ def test_a_space_by_hand_confines_to_the_directory_that_is_named(tmp_path: Path)
     (tmp_path / "work").mkdir()
     begun = [sys.executable, "-m", "recovery", "space", "start", "--dir", str(tmp_path / "space"), "--key", "k", "--epoch", "1"]
     begun += ["--where", str(tmp_path / "work"), "--json"]
-    environment = os.environ | {"PYTHONPATH": str(PROJECT)}
+    environment = os.environ | {"PYTHONPATH": str(PROJECT), "SESSION_SPACE": "local"}
 
     def start(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
         command = ["--", "bash", "-c", "echo x > ../outside; echo x > inside; echo $$"]
