@@ -144,14 +144,15 @@ def test_what_a_command_leaves_behind_ends_with_it_and_is_counted(space: LooseSp
 
 
 @needs_bubblewrap
-def test_everything_in_there_dies_with_the_shim(space: LooseSpace) -> None:
-    """Nobody sweeps here: the first process of the namespace ends with its shim, and the kernel ends the rest."""
-    token = f"{space.id}-orphan"
-    request = space.request(f"{DAEMON.format(token=token)} sleep 300")
-    shim = space.start(request)
-    wait_until(lambda: find_processes(token), "the daemon")
-    kill_process(shim.pid)
-    wait_until(lambda: not find_processes(token), "the end of the daemon")
+def test_everything_in_there_dies_with_the_shim() -> None:
+    """Nobody sweeps here, and the mark in force kills nothing by itself: the first process of the namespace ends with its shim, and the
+    kernel ends the rest."""
+    with open_space("environment", bubblewrap()) as space:
+        token = f"{space.id}-orphan"
+        shim = space.start(space.request(f"{DAEMON.format(token=token)} sleep 300"))
+        wait_until(lambda: find_processes(token), "the daemon")
+        kill_process(shim.pid)
+        wait_until(lambda: not find_processes(token), "the end of the daemon")
 
 
 @needs_bubblewrap
