@@ -50,10 +50,10 @@ def _main(control: int, request: int, errors: int) -> None:
                 os.write(control, b"ended %d %d" % (status, _count_left()))
                 return
         if control in ready:
-            number = os.read(control, 1)
-            if not number:
+            number = _read_signal(control)
+            if number is None:
                 return
-            _signal(child, number[0])
+            _signal(child, number)
 
 
 def _wake_on_ended_children() -> int:
@@ -123,6 +123,15 @@ def _reap(child: int) -> int | None:
             if pid == child:
                 found = status
     return found
+
+
+def _read_signal(control: int) -> int | None:
+    """What the shim asks for; None when it is gone, which is an error to a socket of which it had not read all."""
+    try:
+        asked = os.read(control, 1)
+    except ConnectionResetError:
+        return None
+    return asked[0] if asked else None
 
 
 def _signal(child: int, number: int) -> None:
