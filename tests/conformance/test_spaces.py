@@ -13,6 +13,7 @@ SPACES = {
     "memory": "recovery.space.conformance.memory_subject:make",
     "local": "recovery.space.conformance.local_subject:make",
     "local, environment mark": "recovery.space.conformance.local_subject:make_by_environment",
+    "namespaced": "recovery.space.conformance.local_subject:make_namespaced",
 }
 MODULES = sorted(file.stem for file in Path(conformance.__path__[0]).glob("test_*.py"))
 FIXTURES = (space, subject)
