@@ -21,7 +21,7 @@ from recovery.space.bubblewrap import Bubblewrap
 from recovery.space.condemned import Sweep
 from recovery.space.epochs import check_advance, check_at_floor
 from recovery.space.keys import Attach, Replay, prepare
-from recovery.space.ledger import Ledger, create_ledger
+from recovery.space.ledger import Ledger, compact_if_large, create_ledger
 from recovery.space.ledger_lines import LEDGER_FORMAT
 from recovery.space.listing import AttemptWord, ListedAttempt, list_attempts, word_of
 from recovery.space.local import LocalSpace, SpacePaths
@@ -185,6 +185,9 @@ class StandaloneSpace:
         if not self._is_closed:
             self._is_closed = True
             self._close_local()
+            with contextlib.suppress(StaleEpochError):  # a newer epoch has it, and the compaction with it
+                if self._epoch:
+                    compact_if_large(self._ledger, self._epoch)
             self._ledger.close()
 
     def _close_local(self) -> None:
