@@ -63,7 +63,7 @@ class LocalSubject:
     def blocks(self, name: str, out: bytes = b"") -> list[bytes]:
         witness, gate = (shlex.quote(str(self._place / f"{kind}-{name}")) for kind in ("witness", "gate"))
         said = "".join(f"\\x{byte:02x}" for byte in out)
-        return self._bash(f"printf '{said}'; echo $$ >> {witness}; until [ -e {gate} ]; do sleep 0.01; done")
+        return self._bash(f"echo $$ >> {witness}; printf '{said}'; until [ -e {gate} ]; do sleep 0.01; done")
 
     def release(self, name: str) -> None:
         (self._place / f"gate-{name}").touch()
