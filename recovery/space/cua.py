@@ -30,7 +30,7 @@ from recovery.space.attach import read_output
 from recovery.space.cua_client import POLL_SECS, Collected, Daemon, ExecRecord, RefusedError
 from recovery.space.cua_limits import judge_probe, list_unavailable
 from recovery.space.epochs import check_advance, check_epoch
-from recovery.space.keys import New, Replay, prepare_in
+from recovery.space.keys import Attach, Replay, prepare_in
 from recovery.space.ledger import Ledger, LedgerTransaction, create_ledger
 from recovery.space.ledger_lines import LEDGER_FORMAT
 from recovery.space.listing import AttemptWord, ListedAttempt, list_attempts, word_of
@@ -42,7 +42,7 @@ from recovery.space.request import CommandRequest, digest_request
 
 RECORD = "cua-record"
 DEATH_SECS = 30.0
-_NOBODY = ProcessIdentity(0, 0, "", 0)  # no process of this machine watches the command
+NOBODY = ProcessIdentity(0, 0, "", 0)  # no process of this machine watches the command
 _APART, _MERGED = "process-group:apart", "process-group:merged"
 
 
@@ -169,15 +169,17 @@ class CuaSpace:
             answer = prepare_in(transaction, self._ledger.name, record)
             if isinstance(answer, Replay):
                 return "replayed"
-            if not isinstance(answer, New) and answer.attempt.start is not None:
-                return "attached"
+            if isinstance(answer, Attach):
+                if answer.attempt.start is not None:
+                    return "attached"
+                record = answer.attempt.prepared  # whoever announced it died before its mark: the daemon was not asked
             if reached < epoch:  # an advance was cut short between the record and the daemon
                 self._daemon.advance(epoch)
             self._begin(transaction, epoch, request, self._exec_id(record))
         return "started"
 
     def _begin(self, transaction: LedgerTransaction, epoch: int, request: CommandRequest, exec_id: str) -> None:
-        transaction.append(Start(request.key, _NOBODY, "", self._clock.now_ms()))
+        transaction.append(Start(request.key, NOBODY, "", self._clock.now_ms()))
         try:
             self._daemon.start(exec_id, request, epoch)
         except RefusedError as error:

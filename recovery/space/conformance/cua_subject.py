@@ -7,7 +7,6 @@ from eventlog.ports import LinuxHost, RandomIds, SystemClock
 from recovery.space.conformance.local_subject import LocalSubject
 from recovery.space.cua import Address, CuaSpace, open_cua
 from recovery.space.cua_server import start_server
-from recovery.space.port import Space
 
 
 class CuaSubject(LocalSubject):
@@ -18,7 +17,7 @@ class CuaSubject(LocalSubject):
         self.server = start_server(str(place / "server"), os.defpath, RandomIds(), SystemClock())
         self._spaces: list[CuaSpace] = []
 
-    def open(self) -> Space:
+    def open(self) -> CuaSpace:
         address = Address(self.server.url, self.server.token)
         self._spaces.append(open_cua(str(self._place / "space"), address, RandomIds(), SystemClock(), LinuxHost()))
         return self._spaces[-1]
