@@ -213,11 +213,8 @@ class CuaSpace:
             if sink is not None:
                 sink(name, data)
 
-        def check() -> None:
-            self._check_fence(epoch)
-            self._daemon.epoch()  # raises when the daemon is gone: its streams would hang
-
-        return collected if self._daemon.follow(self._exec_id(attempt.prepared), hear, check) == "ended" else None
+        heard = self._daemon.follow(self._exec_id(attempt.prepared), hear, lambda: self._check_fence(epoch))
+        return collected if heard == "ended" else None
 
     def look(self, key: str, collected: Collected | None = None) -> Ended | None:
         """See the port. `collected` is what this handle has heard of the output already."""
@@ -282,10 +279,8 @@ class CuaSpace:
         def hear(stream: StreamName, data: bytes) -> None:
             replayed.add(stream, data)
 
-        def check() -> None:
-            self._daemon.epoch()
-
-        if self._daemon.follow(self._exec_id(attempt.prepared), hear, check) == "ended" and replayed.count_missing(record) is not None:
+        heard = self._daemon.follow(self._exec_id(attempt.prepared), hear, lambda: None)
+        if heard == "ended" and replayed.count_missing(record) is not None:
             return replayed
         tail = Collected(_is_apart(attempt))
         for chunk in record.tail:

@@ -240,7 +240,8 @@ class Daemon:
 
     def follow(self, exec_id: str, hear: Callable[[StreamName, bytes], None], check: Callable[[], None]) -> Literal["ended", "unknown"]:
         """Everything that is retained of a command's output, then what comes, until its end is told; `unknown` when the daemon has no such
-        process (any more). `check` is called at least every POLL_SECS while nothing comes; what it raises ends the following."""
+        process (any more). `check` is called at least every POLL_SECS while nothing comes; what it raises ends the following.
+        A daemon that died is tried for some seconds by its client; then LostProcessError is raised."""
         try:
             process = self._wait(self._client.attach(None, exec_id, self._cua.ReplayMode.ALL()))
         except _NotThereError:
@@ -261,7 +262,6 @@ class Daemon:
 
         task = self._loop.create_task(ask())
         try:
-            # A daemon that died lets its streams hang: whether it still answers is for `check` to find out.
             while not self._wait(look(task)):
                 check()
             return self._wait(task)

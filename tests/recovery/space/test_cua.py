@@ -171,7 +171,8 @@ def test_what_left_its_group_escapes_the_advance_as_the_list_says(space: CuaSpac
     assert subject.is_alive("k") and "proves death" in space.unavailable()
 
 
-def test_what_the_daemon_refuses_never_started_and_has_an_end(space: CuaSpace) -> None:
-    space.start(1, command("k", [b"true", b"x" * (1 << 18)]))
+@pytest.mark.parametrize("arguments", [[b"true", b"x" * (1 << 18)], [b"true", b"x\0y"], [b""]], ids=["E2BIG", "NUL", "no program"])
+def test_what_the_daemon_does_not_start_has_an_end(space: CuaSpace, arguments: list[bytes]) -> None:
+    space.start(1, command("k", arguments))
     ended = space.wait(1, "k")
     assert ended.exit is not None and ended.exit.kind == "start_failed" and ended.exit.error
