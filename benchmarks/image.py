@@ -195,6 +195,7 @@ def settled_size(log: str) -> int:
     """Bytes of a log that nobody has open, its WAL emptied into it."""
     path = os.path.join(log, "log.sqlite")
     handle = apsw.Connection(path)
+    handle.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # before it has read, a connection has no WAL to bring in
     handle.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     handle.close()
     return os.path.getsize(path)
@@ -227,9 +228,9 @@ def once(work: Work) -> float:
     return (time.perf_counter() - before) * 1e3
 
 
-def write_docs(directory: str, growth: dict[str, list[dict[str, float]]]) -> None:
+def write_docs(directory: str, growth: dict[str, list[dict[str, float]]], machine: str) -> None:
     """The growth curves as docs: a table of each, and the plots beside it."""
-    made = "Made by `make bench-image OPTIONS='--docs docs'`: milliseconds, medians of one run."
+    made = f"Made by `make bench-image OPTIONS='--docs docs'` ({machine}): milliseconds, medians of one run."
     text = ["# How images grow", "", f"{made} A whole call is its two scans and two commits, without the command.", ""]
     for name, title in (("files", "By the number of files"), ("bytes", "By the bytes of one file")):
         rows = growth[name]
@@ -258,7 +259,8 @@ def main(arguments: Iterable[str]) -> None:
     parts = options.only or ["unchanged", "first", "rebuild", "growth"]
     rounds = 5 if options.quick else 15
     report = Report()
-    report.note("machine", f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python {sys.version.split()[0]}")
+    machine = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start, Python {sys.version.split()[0]}"
+    report.note("machine", machine)
     with tempfile.TemporaryDirectory(prefix="bench-image-", dir=os.path.abspath(options.where)) as base:
         for files in SIZES if "unchanged" in parts else ():
             image_trees.make_tree(os.path.join(base, f"tree-{files}"), files, 256, seed=files)
@@ -272,7 +274,7 @@ def main(arguments: Iterable[str]) -> None:
             growth = bench_growth(report, base, sizes, lengths, 3 if options.quick else 5)
             if options.docs:
                 os.makedirs(options.docs, exist_ok=True)
-                write_docs(options.docs, growth)
+                write_docs(options.docs, growth, machine)
     report.note("peak resident of this process", f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
     if options.json:
         report.write(options.json)

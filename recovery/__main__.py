@@ -182,10 +182,14 @@ def space_start(
     where: Annotated[str, typer.Option("--where", help="the directory it runs in (default: the current one)")] = ".",
     stdin: Annotated[str, typer.Option("--stdin", help="a file with what it reads (default: nothing)")] = "",
     separate: Annotated[bool, typer.Option("--separate", help="keep standard error apart from standard output")] = False,
+    space: Annotated[str, typer.Option("--space", help="local, or namespaced: it may write below --where only")] = "",
     as_json: JsonOption = False,
 ) -> int:
     """Start a command under a key, or attach to it, or replay it; wait for its end. The exit code is not the command's."""
-    order = StartOrder(str(directory), key, epoch, tuple(command), where, stdin, separate, timeout, parse_left_behind(policy), as_json)
+    order = StartOrder(
+        str(directory), key, epoch, tuple(command), where, stdin, separate, timeout, parse_left_behind(policy), as_json,
+        space or _settings().space or "local",
+    )  # fmt: skip
     return start(order, _opener(mark))
 
 

@@ -134,7 +134,10 @@ def command_request(context: Context, call: BashCall, key: str) -> CommandReques
     environment = [(os.fsencode(name), os.fsencode(value)) for name, value in {**context.environment, KEY_VARIABLE: key}.items()]
     arguments = [b"bash", b"-c", call.run]
     left = choose_left_behind(context, call)
-    return CommandRequest(key, arguments, os.fsencode(context.root), environment, call.stdin, call.separate, call.timeout_secs, left)
+    return CommandRequest(
+        key, arguments, os.fsencode(context.root), environment, call.stdin, call.separate, call.timeout_secs, left,
+        is_confined=(context.space_override or call.space) == "namespaced",
+    )  # fmt: skip
 
 
 def choose_left_behind(context: Context, call: BashCall) -> LeftBehind:

@@ -15,6 +15,7 @@ from eventlog.events import Exit
 from eventlog.ports import Clock, Host, Ids
 from eventlog.show import encode_bytes, show_text
 from recovery.calls import describe_exit
+from recovery.space.bubblewrap import Bubblewrap, choose_bubblewrap, parse_space
 from recovery.space.listing import AttemptWord, ListedAttempt
 from recovery.space.marks import choose_marks
 from recovery.space.port import Ended, Space
@@ -38,15 +39,15 @@ class Opener:
         """The space that is there. Raises MisuseError, CorruptError."""
         return StandaloneSpace(find_space(directory), choose_marks(self.mark), self.clock, self.host)
 
-    def make(self, directory: str) -> StandaloneSpace:
-        """The same, made where the directory is missing or empty."""
+    def make(self, directory: str, bubblewrap: Bubblewrap | None = None) -> StandaloneSpace:
+        """The same, made where the directory is missing or empty; with `bubblewrap` what is started by it is confined."""
         setting = choose_marks(self.mark)  # before anything is made
-        return StandaloneSpace(make_space(directory, self.ids), setting, self.clock, self.host)
+        return StandaloneSpace(make_space(directory, self.ids), setting, self.clock, self.host, bubblewrap)
 
 
 @dataclass(frozen=True, slots=True)
 class StartOrder:
-    """What `space start` was asked for. `stdin` is a path, "" for none."""
+    """What `space start` was asked for. `stdin` is a path, "" for none; `space` the kind of space, in which `where` is the workspace."""
 
     directory: str
     key: str
@@ -58,6 +59,7 @@ class StartOrder:
     timeout_secs: float | None
     left_behind: LeftBehind
     as_json: bool
+    space: str = "local"
 
 
 def start(order: StartOrder, opener: Opener) -> int:
@@ -70,7 +72,8 @@ def start(order: StartOrder, opener: Opener) -> int:
         order.key, [os.fsencode(word) for word in order.arguments], os.fsencode(os.path.abspath(order.where)), environment, stdin,
         order.separate, order.timeout_secs, order.left_behind,
     )  # fmt: skip
-    space = opener.make(order.directory)
+    bubblewrap = choose_bubblewrap([parse_space(order.space, "--space")], order.where, os.environ.get("PATH"), order.left_behind)
+    space = opener.make(order.directory, bubblewrap)
     try:
         if space.facts().floor == 0:
             space.advance(order.epoch)  # a new space: there is nobody to take it from

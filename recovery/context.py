@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from eventlog.ports import Clock, Host, Ids
 from recovery.journal import Journal
+from recovery.space.bubblewrap import SpaceKind
 from recovery.space.ledger import Ledger
 from recovery.space.local import LocalSpace, SpacePaths
 from recovery.workspace.profile import Profile
@@ -14,7 +15,8 @@ from recovery.workspace.watch import Watch
 
 @dataclass(slots=True)
 class Context:
-    """Everything below the driver's entry works on this. `say` prints one protocol line on stdout, `tell` one line for people on stderr."""
+    """Everything below the driver's entry works on this. `space_override` is the kind of space that the environment asks
+    for in place of the calls' own. `say` prints one protocol line on stdout, `tell` one line for people on stderr."""
 
     clock: Clock
     host: Host
@@ -31,6 +33,7 @@ class Context:
     scanner: Scanner | None = None
     watch: Watch | None = None
     left_behind: str = ""  # SESSION_LEFT_BEHIND, which beats the session file; "" where it is not set
+    space_override: SpaceKind | None = None
 
     @property
     def profile(self) -> Profile:

@@ -1,7 +1,7 @@
 """Session files: what a scripted session does, read from TOML. The same call syntax serves scenarios.
 
-A call is one `[[call]]` table: `tool = "bash"` with `run` (and `timeout_secs`, `stdin`, `stderr`), `tool = "write"` with `path` and
-`content` (and `mode`), `tool = "edit"` with `path`, `old`, `new`. Bytes that are not UTF-8 are written `{ b64 = "..." }`. Policies come
+A call is one `[[call]]` table: `tool = "bash"` with `run` (and `timeout_secs`, `stdin`, `stderr`, `space`), `tool = "write"` with `path`
+and `content` (and `mode`), `tool = "edit"` with `path`, `old`, `new`. Bytes that are not UTF-8 are written `{ b64 = "..." }`. Policies come
 from the tool (DESIGN section 7): bash `never`, write `safe`, edit `after-restore`; `policy` in the call overrides it.
 """
 
@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 from eventlog.errors import MisuseError
 from eventlog.show import encode_bytes
 from eventlog.values import SESSION_NAME
+from recovery.space.bubblewrap import SpaceKind, parse_space
 from recovery.space.request import LeftBehind
 from recovery.workspace.profile import Profile, parse_profile
 
@@ -28,7 +29,7 @@ MODES_NOT_YET = ("checkpoint", "auto")
 class BashCall:
     """One `bash -c RUN` in the workspace. `timeout_secs` bounds it (TERM, then KILL). It reads `stdin`, or at once the end of its input
     (None); its stderr is merged into its stdout, or kept apart (`separate`). `left_behind` says what becomes of the processes it leaves
-    running (rule S11), None where neither call nor session says."""
+    running (rule S11), None where neither call nor session says. `space` is where it runs."""
 
     run: bytes
     timeout_secs: float | None = None
@@ -36,6 +37,7 @@ class BashCall:
     stdin: bytes | None = None
     separate: bool = False
     left_behind: LeftBehind | None = None
+    space: SpaceKind = "local"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +87,24 @@ def decode_bytes(value: Any, where: str) -> bytes:
     raise MisuseError(f'{where}: expected a string or {{ b64 = "..." }}, found {type(value).__name__}')
 
 
-def parse_calls(tables: Any, where: str) -> tuple[Call, ...]:
-    """Calls from the `[[call]]` tables of a file named `where` in messages."""
+def parse_calls(tables: Any, where: str, space: SpaceKind = "local") -> tuple[Call, ...]:
+    """Calls from the `[[call]]` tables of a file named `where` in messages; commands that do not say run in `space`."""
     if not isinstance(tables, list) or not tables:
         raise MisuseError(f'{where}: no [[call]] found; add at least one, such as tool = "bash", run = "echo hello > a.txt"')
-    return tuple(_parse_call(table, f"{where}: call {number}") for number, table in enumerate(tables, 1))
+    return tuple(_parse_call(table, f"{where}: call {number}", space) for number, table in enumerate(tables, 1))
 
 
-def _parse_call(table: Any, where: str) -> Call:
+def _parse_call(table: Any, where: str, space: SpaceKind = "local") -> Call:
     if not isinstance(table, Mapping):
         raise MisuseError(f"{where}: expected a table, found {type(table).__name__}")
     match table.get("tool"):
         case "bash":
-            _allow(table, where, {"run", "timeout_secs", "stdin", "stderr", "left_behind"}, {"run"})
+            _allow(table, where, {"run", "timeout_secs", "stdin", "stderr", "left_behind", "space"}, {"run"})
             run = _no_nul(decode_bytes(table["run"], f"{where}: run"), where)
             stdin = decode_bytes(table["stdin"], f"{where}: stdin") if "stdin" in table else None
             left = parse_left_behind(table.get("left_behind"), where)
-            return BashCall(run, _timeout(table, where), _policy(table, where, "never"), stdin, _is_separate(table, where), left)
+            kind = parse_space(table.get("space", space), where)
+            return BashCall(run, _timeout(table, where), _policy(table, where, "never"), stdin, _is_separate(table, where), left, kind)
         case "write":
             _allow(table, where, {"path", "content", "mode"}, {"path", "content"})
             content = decode_bytes(table["content"], f"{where}: content")
@@ -177,11 +180,11 @@ def load_session(file: Path) -> Session:
     """
     table = load_toml(file)
     base = file.resolve().parent
-    known = {"name", "workspace", "state", "mode", "on_interrupted", "left_behind", "exclude", "track", "call"}
+    known = {"name", "workspace", "state", "mode", "on_interrupted", "left_behind", "space", "exclude", "track", "call"}
     for key in sorted(set(table) - known):
         raise MisuseError(
-            f"{file}: unknown key {key!r}; a session has name, workspace, state, mode, on_interrupted, left_behind, exclude, track and "
-            "[[call]]"
+            f"{file}: unknown key {key!r}; a session has name, workspace, state, mode, on_interrupted, left_behind, space, exclude, track "
+            "and [[call]]"
         )
     for key in ("name", "workspace", "state"):
         if not isinstance(table.get(key), str) or not table[key]:
@@ -199,7 +202,10 @@ def load_session(file: Path) -> Session:
         workspace=str(base / table["workspace"]),
         state=str(base / table["state"]),
         on_interrupted=parse_on_interrupted(table.get("on_interrupted", "stop"), str(file)),
-        calls=_with_left_behind(parse_calls(table.get("call"), str(file)), parse_left_behind(table.get("left_behind"), str(file))),
+        calls=_with_left_behind(
+            parse_calls(table.get("call"), str(file), parse_space(table.get("space", "local"), str(file))),
+            parse_left_behind(table.get("left_behind"), str(file)),
+        ),
         profile=parse_profile(table.get("exclude", []), table.get("track", []), str(file)),
     )
 
@@ -250,8 +256,9 @@ def call_to_json(call: Call) -> dict[str, Any]:
             made = {"tool": "bash", "run": encode_bytes(call.run), "timeout_secs": call.timeout_secs, "policy": call.policy}
             # Left out where nothing was asked for: a call means, and is called, what it always did.
             stdin = {} if call.stdin is None else {"stdin": encode_bytes(call.stdin)}
+            separate = {"stderr": "separate"} if call.separate else {}
             left = {} if call.left_behind is None else {"left_behind": call.left_behind}
-            return made | stdin | ({"stderr": "separate"} if call.separate else {}) | left
+            return made | stdin | separate | left | ({} if call.space == "local" else {"space": call.space})
         case WriteCall():
             content = encode_bytes(call.content)
             return {"tool": "write", "path": encode_bytes(call.path), "content": content, "mode": call.mode, "policy": call.policy}

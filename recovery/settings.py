@@ -25,6 +25,7 @@ class Settings:
     heartbeat_secs: float
     lock_secs: float
     kill_mark: str
+    space: str
     hints: str
     holders: str
     allow_network: bool
@@ -44,6 +45,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         heartbeat_secs=_seconds("SESSION_HEARTBEAT_SECS", environ, DEFAULT_HEARTBEAT_SECS),
         lock_secs=_seconds("SESSION_LOCK_SECS", environ, DEFAULT_LOCK_SECS),
         kill_mark=environ.get("SESSION_KILL_MARK", "") or "auto",
+        space=environ.get("SESSION_SPACE", ""),
         hints=_choice("SESSION_HINTS", environ, ("full", "watch")),
         holders=environ.get("SESSION_HOLDERS_DIR", "") or _default_holders(environ),
         allow_network=environ.get("SESSION_ALLOW_NETWORK_FILESYSTEM", "") == "1",

@@ -18,9 +18,10 @@ Node = tuple[object, ...]
 T = TypeVar("T")
 
 
-def wait_until(find: Callable[[], T], what: str) -> T:
-    """Poll until `find` returns something true, and return that. AssertionError names `what` was waited for DEADLINE_SECS."""
-    seconds = DEADLINE_SECS
+def wait_until(find: Callable[[], T], what: str, seconds: float = 0.0) -> T:
+    """Poll until `find` returns something true, and return that. AssertionError names `what` was waited for, for `seconds` (0: for
+    DEADLINE_SECS)."""
+    seconds = seconds or DEADLINE_SECS
     deadline = time.monotonic() + seconds
     while True:
         found = find()

@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,8 +49,9 @@ from recovery.opening import (
 )
 from recovery.perform import describe_refusal, recover
 from recovery.restore import sync_workspace
-from recovery.script import OnInterrupted, Session, call_from_json, call_to_json, decode_bytes
+from recovery.script import BashCall, Call, OnInterrupted, Session, call_from_json, call_to_json, decode_bytes
 from recovery.settings import Settings
+from recovery.space.bubblewrap import Bubblewrap, SpaceKind, choose_bubblewrap, parse_space
 from recovery.space.condemned import Sweep, Trust
 from recovery.space.containers import hold_namespace
 from recovery.space.epochs import check_epoch
@@ -146,9 +147,10 @@ def _advise(order: Order, text: str) -> str:
 def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socket) -> int:
     setting = choose_marks(settings.kill_mark)
     _check_left_behind([call_to_json(call) for call in order.session.calls] if order.session else [], settings, setting)
-    name, workspace = _find_session(order)
+    name, workspace, script = _find_session(order)
     check_places(order.state, workspace)
     root = os.path.realpath(workspace)
+    bubblewrap = _find_bubblewrap(order, settings, root, script)  # before anything is made
     state_directory = os.path.realpath(order.state)
     holders = Holders(settings.holders, ports.clock)
     is_new = holders.claim(root, name, state_directory, is_finished)
@@ -177,8 +179,9 @@ def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socke
         return _say_finished(order.state, name, None)
     ensure_ledger(known[0], space_paths(order.state))
     code = _drive_epoch(
-        order, settings, ports, spawner, setting, root, known, lambda: holders.claim(root, name, state_directory, is_finished)
-    )
+        order, settings, ports, spawner, setting, bubblewrap, root, known,
+        lambda: holders.claim(root, name, state_directory, is_finished),
+    )  # fmt: skip
     if code == 0 and order.act is None:
         holders.release(root, name, state_directory)
     return code
@@ -209,13 +212,29 @@ def _say_finished(state: str, name: str, identity_file: str | None) -> int:
     return 0
 
 
-def _find_session(order: Order) -> tuple[str, str]:
-    """Name and workspace: from the session file, else from the log."""
+def _find_session(order: Order) -> tuple[str, str, Sequence[Call]]:
+    """Name, workspace, and the calls of which some may still have to run: from the session file, else from the log."""
     if order.session is not None:
-        return order.session.name, order.session.workspace
+        return order.session.name, order.session.workspace, order.session.calls
     check_log_exists(order.state)
-    opened = _read(order.state, None)[0].opened
-    return opened.name, os.fsdecode(decode_bytes(opened.workspace, "workspace"))
+    state = _read(order.state, None)[0]
+    tables = [] if state.is_finished else state.opened.script
+    script = [call_from_json(call, f"script call {number}") for number, call in enumerate(tables, 1)]
+    return state.opened.name, os.fsdecode(decode_bytes(state.opened.workspace, "workspace")), script
+
+
+def _find_bubblewrap(order: Order, settings: Settings, root: str, script: Sequence[Call]) -> Bubblewrap | None:
+    """What confines the commands of this drive, None where there is nothing to confine. Raises MisuseError."""
+    override = _space_override(settings)
+    calls = [call for call in script if isinstance(call, BashCall) and (override or call.space) == "namespaced"]
+    if order.act is not None or not calls:  # an act runs none
+        return None
+    keeps = any((settings.left_behind or call.left_behind) == "keep" for call in calls)
+    return choose_bubblewrap(["namespaced"], root, settings.command_environment.get("PATH"), "keep" if keeps else "kill")
+
+
+def _space_override(settings: Settings) -> SpaceKind | None:
+    return parse_space(settings.space, "SESSION_SPACE") if settings.space else None
 
 
 def _read(state: str, stream: StreamId | None) -> Known:
@@ -227,8 +246,8 @@ def _read(state: str, stream: StreamId | None) -> Known:
 
 
 def _drive_epoch(
-    order: Order, settings: Settings, ports: Ports, spawner: socket.socket, setting: MarkSetting, root: str, known: Known,
-    hold: Callable[[], bool],
+    order: Order, settings: Settings, ports: Ports, spawner: socket.socket, setting: MarkSetting, bubblewrap: Bubblewrap | None,
+    root: str, known: Known, hold: Callable[[], bool],
 ) -> int:  # fmt: skip
     state = known[0]
     paths = space_paths(order.state)
@@ -266,7 +285,9 @@ def _drive_epoch(
         trust = Trust(settings.container_ends_all, order.act is not None and order.act.are_processes_dead)
         sweep = take_over(sound, journal.state, journal.hashes, journal.log_id, epoch, paths, ports.clock, ports.host,
                           order.act is None or order.act.may_claim, trust)  # fmt: skip
-        space = LocalSpace(spawner, paths, sound, setting, epoch, ports.clock, ports.host, journal.check_fence)
+        space = LocalSpace(
+            spawner, paths, sound, setting, epoch, ports.clock, ports.host, journal.check_fence, bubblewrap=bubblewrap
+        )  # fmt: skip
         space.tell = _tell
         space.silent_secs = settings.silent_secs
         say = _say if order.act is None else _say_nothing  # an act prints its own answer on stdout and nothing else
@@ -292,6 +313,7 @@ def _drive_epoch(
             ),
             Watch(root) if settings.hints == "watch" else None,
             settings.left_behind,
+            _space_override(settings),
         )
         with Heartbeat(epoch, settings.heartbeat_secs, ports.clock, say, _progress(journal)):
             code = _work(context, order, sweep) if order.act is None else order.act.work(context)

@@ -33,10 +33,10 @@ def choose_fates(state: LedgerState, claimable: Collection[str], alive: Collecti
             continue
         is_claimed = (
             key in claimable
-            and attempt.is_open
             and attempt.prepared.kind == "command"
             and attempt.start is not None
             and attempt.fate != "condemned"
+            and attempt.is_open
             and key in alive
         )
         fates[key] = "claimed" if is_claimed else "condemned"

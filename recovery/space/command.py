@@ -7,60 +7,29 @@ executed has no exit code: its start failed, with the errno's name and what it w
 
 import contextlib
 import errno
-import fcntl
 import os
 import signal
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from eventlog import steps
-from eventlog.events import Exit
 from eventlog.show import show_text
 from recovery.space import marks
+from recovery.space.confined import Confined, Inside, StartError, hold_input, make_inside
 from recovery.space.kernel import end_with_parent, fork_into_cgroup
 from recovery.space.request import CommandRequest
+from recovery.space.running import Running
 
 _RESET_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ)
 
 
-class StartError(Exception):
-    """A command could not be executed. `reason` is "ERRNO: words: what"."""
-
-    def __init__(self, number: int, what: str) -> None:
-        name = errno.errorcode.get(number, f"errno {number}")
-        self.reason = f"{name}: {os.strerror(number)}: {what}"
-        super().__init__(self.reason)
-
-
-@dataclass(slots=True)
-class Running:
-    """A running command: its pid and pidfd, the read ends of its output. `errors` is None where stderr is merged into `output`."""
-
-    pid: int
-    descriptor: int
-    output: int
-    errors: int | None
-
-    def signal(self, number: int) -> None:
-        """Signal the process and its group. It leads its own session and is not reaped yet, so neither number can be anybody else's."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, number)
-        with contextlib.suppress(ProcessLookupError):  # one that left its group
-            signal.pidfd_send_signal(self.descriptor, number)
-
-    def reap(self) -> int:
-        """The wait status of the ended process."""
-        os.close(self.descriptor)
-        return os.waitpid(self.pid, 0)[1]
-
-
-def start(request: CommandRequest, mark: str) -> Running:
-    """Fork and execute. Raises StartError, and then nothing was executed."""
+def start(request: CommandRequest, mark: str, wrapper: Sequence[bytes] = ()) -> Running:
+    """Fork and execute, through `wrapper` where the command is to be confined (Bubblewrap.wrap). Raises StartError, and then nothing was
+    executed."""
     _check(request)
     opened: list[int] = []
     try:
-        return _start(request, mark, opened)
+        return _start(request, mark, wrapper, opened)
     except OSError as error:  # no pipe, no process, no memory for one
         raise StartError(error.errno or errno.EIO, _program(request)) from error
     except MemoryError as error:
@@ -70,7 +39,7 @@ def start(request: CommandRequest, mark: str) -> Running:
             os.close(descriptor)
 
 
-def _start(request: CommandRequest, mark: str, opened: list[int]) -> Running:
+def _start(request: CommandRequest, mark: str, wrapper: Sequence[bytes], opened: list[int]) -> Running:
     """`opened` are the descriptors that are to be closed whatever happens; those that the command's owner needs are taken out."""
 
     def pipe() -> tuple[int, int]:
@@ -80,18 +49,20 @@ def _start(request: CommandRequest, mark: str, opened: list[int]) -> Running:
 
     (output, output_end), (failure, failure_end) = pipe(), pipe()
     errors, errors_end = pipe() if request.separate else (None, output_end)
-    given = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) if request.stdin is None else _hold_input(request.stdin)
+    given = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) if request.stdin is None else hold_input("stdin", request.stdin)
     opened.append(given)
     # Worked out before the fork: each page that the child writes to is a fault and a copy.
-    environment = dict(request.environment) | {marks.ENVIRONMENT_VARIABLE.encode(): mark.encode("utf-8", "surrogateescape")}
-    candidates = find_candidates(request.arguments[0], environment, request.directory)
+    environment = dict(request.environment) | _marked(mark)
+    inside = make_inside(wrapper, request, environment, opened) if wrapper else None
+    candidates = find_candidates(request.arguments[0], environment, request.directory) if inside is None else []
     steps.reach("spawn.before")
     shim = os.getpid()
     pid, is_placed = fork_under(marks.command_mark(mark))
     if pid == 0:
-        _become_command(request, mark, is_placed, shim, (given, output_end, errors_end), failure_end, candidates, environment)
+        streams = given, output_end, errors_end
+        _become_command(request, mark, is_placed, shim, streams, failure_end, candidates, environment, inside)
     steps.reach("spawn.after")
-    for end in {output_end, errors_end, failure_end}:
+    for end in {output_end, errors_end, failure_end, *(inside.given if inside is not None else ())}:
         opened.remove(end)
         os.close(end)
     told = _read_all(failure)
@@ -99,11 +70,18 @@ def _start(request: CommandRequest, mark: str, opened: list[int]) -> Running:
         os.waitpid(pid, 0)
         number, _, what = told.partition(b" ")
         raise StartError(int(number), os.fsdecode(what))
-    for kept in (output, errors):
+    for kept in (output, errors, *((inside.control, inside.complaints) if inside is not None else ())):
         if kept is not None:
             opened.remove(kept)
             os.set_blocking(kept, False)
+    if inside is not None:
+        about = _program(request), show_text(os.fsdecode(request.directory))
+        return Confined(pid, os.pidfd_open(pid), output, errors, inside.control, inside.complaints, about)
     return Running(pid, os.pidfd_open(pid), output, errors)
+
+
+def _marked(mark: str) -> dict[bytes, bytes]:
+    return {marks.ENVIRONMENT_VARIABLE.encode(): mark.encode("utf-8", "surrogateescape")}
 
 
 def find_candidates(program: bytes, environment: Mapping[bytes, bytes], directory: bytes) -> list[bytes]:
@@ -154,21 +132,6 @@ def _open_leaf(leaf: str) -> int:
         return os.open(leaf, flags)
 
 
-def _hold_input(data: bytes) -> int:
-    """A file in memory with the command's input, at its beginning, that nobody can change."""
-    descriptor = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
 def _read_all(descriptor: int) -> bytes:
     """What the child tells of its failure; nothing when it was executed."""
     told = b""
@@ -198,9 +161,9 @@ def _program(request: CommandRequest) -> str:
 
 def _become_command(
     request: CommandRequest, mark: str, is_placed: bool, shim: int, streams: tuple[int, int, int], failure: int, candidates: list[bytes],
-    environment: dict[bytes, bytes],
+    environment: dict[bytes, bytes], inside: Inside | None,
 ) -> NoReturn:  # fmt: skip
-    """In the forked child: execute the command, or tell the shim the errno and what it was about. Never returns."""
+    """In the forked child: execute the command, or what confines it, or tell the shim the errno and what it was about. Never returns."""
     about = _program(request)
     try:
         end_with_parent(shim)
@@ -211,6 +174,9 @@ def _become_command(
             os.dup2(stream, number)
         for number in _RESET_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
+        if inside is not None:
+            about = show_text(os.fsdecode(inside.wrapper[0]))
+            os.execve(inside.wrapper[0], inside.arguments(streams[2]), _marked(mark))
         about = show_text(os.fsdecode(request.directory))
         os.chdir(request.directory)
         about = _program(request)
@@ -237,12 +203,3 @@ def keep_from_commands() -> None:
         with contextlib.suppress(OSError):  # the directory's own descriptor is closed by now
             if int(name) > 2:
                 os.set_inheritable(int(name), False)
-
-
-def exit_of(status: int, timed_out: bool) -> Exit:
-    """Code and signal kept apart; no exit is ever invented (I8, case 33)."""
-    if os.WIFSIGNALED(status):
-        return Exit("timed_out" if timed_out else "signaled", signal=os.WTERMSIG(status))
-    if timed_out:
-        return Exit("timed_out", code=os.WEXITSTATUS(status))
-    return Exit("exited", code=os.WEXITSTATUS(status))

@@ -29,6 +29,7 @@ from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity, is_dead, open_process
 from recovery.space import protocol
 from recovery.space.attach import connect_shim, read_output
+from recovery.space.bubblewrap import Bubblewrap
 from recovery.space.identity import is_stopped, kill_and_wait
 from recovery.space.ledger import Ledger
 from recovery.space.marks import (
@@ -103,7 +104,7 @@ class LocalSpace:
 
     def __init__(
         self, spawner: socket.socket, paths: SpacePaths, ledger: Ledger, setting: MarkSetting, epoch: int, clock: Clock, host: Host,
-        check_fence: Callable[[], None], name: str = "",
+        check_fence: Callable[[], None], name: str = "", bubblewrap: Bubblewrap | None = None,
     ) -> None:  # fmt: skip
         self._spawner = spawner
         self._paths = paths
@@ -113,6 +114,7 @@ class LocalSpace:
         self._clock = clock
         self._host = host
         self._check_fence = check_fence
+        self._bubblewrap = bubblewrap
         self._name = name  # tells the helpers of several handles of one epoch apart
         self._has_begun = False
         self._shims = Shims()
@@ -153,13 +155,20 @@ class LocalSpace:
         self._helpers.append(identity)
 
     def start_command(self, request: CommandRequest, mark: str) -> ProcessIdentity:
-        """Have a shim own a prepared command; the shim's identity. Raises StaleEpochError, LostProcessError."""
+        """Have a shim own a prepared command; the shim's identity. Raises StaleEpochError, LostProcessError, MisuseError for a confined one
+        where nothing confines."""
+        wrapper = self._wrap() if request.is_confined else []
         self._begin()
         shim = self._shims.find_idle() or self._fork_shim(mark)
         self._commands += 1
-        self._send(shim.connection, RunCommand(self._epoch, mark, self._commands, request), "shim")
+        self._send(shim.connection, RunCommand(self._epoch, mark, self._commands, request, wrapper), "shim")
         shim.key = request.key
         return shim.identity
+
+    def _wrap(self) -> list[bytes]:
+        if self._bubblewrap is None:
+            raise MisuseError("this handle was opened on the local space; a command for the namespaced one needs SESSION_SPACE=namespaced")
+        return self._bubblewrap.wrap()
 
     def _fork_shim(self, mark: str) -> ShimLink:
         self._forked += 1

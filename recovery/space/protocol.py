@@ -45,12 +45,14 @@ class StartWorker(msgspec.Struct, frozen=True, tag="start_worker"):
 
 
 class RunCommand(msgspec.Struct, frozen=True, tag="run_command"):
-    """To an idle shim: own this prepared command. `ordinal` counts the commands of this epoch (it names the role in steps)."""
+    """To an idle shim: own this prepared command. `ordinal` counts the commands of this epoch (it names the role in steps); `wrapper`
+    confines it (Bubblewrap.wrap), and is empty in the local space."""
 
     epoch: int
     mark: str
     ordinal: int
     request: CommandRequest
+    wrapper: list[bytes] = []
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):

@@ -19,7 +19,8 @@ class CommandRequest(msgspec.Struct, frozen=True):
 
     `arguments` is its argument list, the program first (looked up in its own PATH); `directory` where it starts. `stdin` is what it
     reads, None for an input that is at its end at once. `separate` keeps stderr apart from stdout. `timeout_secs` bounds it (TERM, then
-    KILL). `left_behind` says what becomes of the processes it leaves running (rule S11).
+    KILL). `left_behind` says what becomes of the processes it leaves running (rule S11). `is_confined` has it run in the namespaced space:
+    it may write to the space's workspace alone.
     """
 
     key: str
@@ -30,6 +31,7 @@ class CommandRequest(msgspec.Struct, frozen=True):
     separate: bool = False
     timeout_secs: float | None = None
     left_behind: LeftBehind = "kill"
+    is_confined: bool = False
 
 
 def digest_request(request: CommandRequest) -> str:
@@ -44,5 +46,6 @@ def digest_request(request: CommandRequest) -> str:
         request.separate,
         None if request.timeout_secs is None else float(request.timeout_secs),  # 1 and 1.0 are one limit
         request.left_behind,
+        *(["confined"] if request.is_confined else []),  # what is not has the digest it always had
     )
     return blake3(_DIGEST_DOMAIN + _encoder.encode(content)).hexdigest()

@@ -26,7 +26,8 @@ from eventlog.events import Exit
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity, identify, identify_self
 from recovery.space import marks, protocol
-from recovery.space.command import Running, StartError, exit_of, keep_from_commands, start
+from recovery.space.command import keep_from_commands, start
+from recovery.space.confined import StartError
 from recovery.space.floor_poll import FloorPoll
 from recovery.space.kernel import become_subreaper, name_process
 from recovery.space.ledger import Ledger, append_fenced
@@ -34,6 +35,7 @@ from recovery.space.output import STDERR_SUFFIX, Kept, OutputKeeper, output_path
 from recovery.space.protocol import Delayed, Ended, Failed, RunCommand, Stale, StartShim, StreamName
 from recovery.space.readers import Readers
 from recovery.space.records import Exited, Start
+from recovery.space.running import Running
 
 KILL_AFTER_TERM_SECS = 2.0
 DRAIN_SECS = 0.05
@@ -144,7 +146,7 @@ class _Shim:
     def _run(self, readers: Readers) -> None:
         """Execute, wait, end survivors, save the output, record the exit, let readers go."""
         try:
-            command = start(self._request, self._order.mark)
+            command = start(self._request, self._order.mark, self._order.wrapper)
         except StartError as error:
             readers.finish(self._record(Exit("start_failed", error=error.reason), 0, is_held=False))
             return
@@ -153,17 +155,19 @@ class _Shim:
         if command.errors is not None:
             self._streams["err"] = command.errors
         steps.reach("running")
-        ended = self._wait(command, readers)
+        ended, gone = self._wait(command, readers)
         steps.reach("ended")
         is_held = self._drain(DRAIN_SECS)
         survivors, left = self._handle_survivors()
+        survivors += gone
         self._drain(0)
         for descriptor in self._streams.values():
             os.close(descriptor)
         readers.finish(self._record(ended, survivors, is_held, left))
 
-    def _wait(self, command: Running, readers: Readers) -> Exit:
-        """Wait for the end of the command's process, keeping its output, serving readers, holding the time limit."""
+    def _wait(self, command: Running, readers: Readers) -> tuple[Exit, int]:
+        """Wait for the end of the command's process, keeping its output, serving readers, holding the time limit: its exit, and how many
+        processes ended with it."""
         limit = self._request.timeout_secs
         deadline = None if limit is None else self._clock.monotonic() + limit
         sent = 0
@@ -189,7 +193,7 @@ class _Shim:
                     sent = signal.SIGKILL if sent else signal.SIGTERM
                     command.signal(sent)
                     deadline = self._clock.monotonic() + KILL_AFTER_TERM_SECS
-        return exit_of(command.reap(), timed_out=sent != 0)
+        return command.end(timed_out=sent != 0)
 
     def _patience(self, deadline: float | None, readers: Readers) -> float | None:
         """How long the loop may sleep; None for ever."""

@@ -8,6 +8,7 @@ import contextlib
 import os
 from collections.abc import Collection
 
+import msgspec
 from blake3 import blake3
 
 from eventlog.errors import LostProcessError, MisuseError, StaleEpochError
@@ -16,10 +17,11 @@ from eventlog.process_identity import is_alive
 from eventlog.show import show_text
 from recovery.space.advance import advance_ledger, claimed_shims, greet_claimed
 from recovery.space.attach import attach, end_command, read_output
+from recovery.space.bubblewrap import Bubblewrap
 from recovery.space.condemned import Sweep
 from recovery.space.epochs import check_advance, check_at_floor
 from recovery.space.keys import Attach, Replay, prepare
-from recovery.space.ledger import Ledger, create_ledger
+from recovery.space.ledger import Ledger, compact_if_large, create_ledger
 from recovery.space.ledger_lines import LEDGER_FORMAT
 from recovery.space.listing import AttemptWord, ListedAttempt, list_attempts, word_of
 from recovery.space.local import LocalSpace, SpacePaths
@@ -61,9 +63,13 @@ def make_space(directory: str, ids: Ids) -> SpacePaths:
 
 
 class StandaloneSpace:
-    """One handle on a space of local processes (see `recovery.space.port.Space`)."""
+    """One handle on a space of local processes (see `recovery.space.port.Space`), or with `bubblewrap` of namespaced ones: what it starts
+    is confined."""
 
-    def __init__(self, paths: SpacePaths, setting: MarkSetting, clock: Clock, host: Host) -> None:
+    def __init__(
+        self, paths: SpacePaths, setting: MarkSetting, clock: Clock, host: Host, bubblewrap: Bubblewrap | None = None
+    ) -> None:  # fmt: skip
+        self._bubblewrap = bubblewrap
         self._paths = paths
         self._setting = setting
         self._clock = clock
@@ -100,6 +106,7 @@ class StandaloneSpace:
         return Advanced(epoch, claimed, tuple(key for key in fates if key not in claimed and key not in before))
 
     def start(self, epoch: int, request: CommandRequest) -> How:
+        request = msgspec.structs.replace(request, is_confined=self._bubblewrap is not None)
         leaf = "h" + blake3(request.key.encode("utf-8", "surrogateescape")).hexdigest(12)
         self._check_fence(epoch)
         check_at_floor(epoch, self._ledger.state.floor, self._ledger.name)
@@ -122,7 +129,7 @@ class StandaloneSpace:
             self._close_local()
             self._local = LocalSpace(
                 fork_spawner(self._clock, self._host), self._paths, self._ledger, self._setting, epoch, self._clock, self._host,
-                lambda: self._check_fence(epoch), name=f"-{os.getpid()}",
+                lambda: self._check_fence(epoch), name=f"-{os.getpid()}", bubblewrap=self._bubblewrap,
             )  # fmt: skip
             self._epoch = epoch
         return self._local
@@ -178,6 +185,9 @@ class StandaloneSpace:
         if not self._is_closed:
             self._is_closed = True
             self._close_local()
+            with contextlib.suppress(StaleEpochError):  # a newer epoch has it, and the compaction with it
+                if self._epoch:
+                    compact_if_large(self._ledger, self._epoch)
             self._ledger.close()
 
     def _close_local(self) -> None:

@@ -8,12 +8,12 @@ import pytest
 
 from recovery.space import conformance
 from recovery.space.conformance.fixtures import space, subject
-from recovery.space.cua_server import is_installed
 
 SPACES = {
     "memory": "recovery.space.conformance.memory_subject:make",
     "local": "recovery.space.conformance.local_subject:make",
     "local, environment mark": "recovery.space.conformance.local_subject:make_by_environment",
+    "namespaced": "recovery.space.conformance.local_subject:make_namespaced",
     "cua": "recovery.space.conformance.cua_subject:make",
 }
 MODULES = sorted(file.stem for file in Path(conformance.__path__[0]).glob("test_*.py"))
@@ -22,8 +22,6 @@ FIXTURES = (space, subject)
 
 @pytest.fixture(params=list(SPACES.values()), ids=list(SPACES))
 def space_name(request: pytest.FixtureRequest) -> str:
-    if request.param == SPACES["cua"] and not is_installed():
-        pytest.skip("the cua package is not installed")
     return str(request.param)
 
 

@@ -59,7 +59,7 @@ def test_rule_R1_a_restore_killed_at_any_step_is_completed(sandbox: Sandbox, ste
     assert not sandbox.of_kind(events.WorkspaceObserved), "nothing of a cut call is laundered into an outside change"
     assert read_contents(sandbox.root) == {"kept": b"before", "gone": b"gone", "on": b"on\n"}
     place = next(sandbox.base.glob(".crashworthy-*/quarantine")) / sandbox.of_kind(events.Quarantined)[0].directory
-    displaced = [path.read_bytes() for path in place.rglob("*") if path.is_file()]
+    displaced = [path.read_bytes() for path in place.glob("*/**/*") if path.is_file()]  # beside a round: what it changed in place
     assert sorted(displaced) == [b"after\n", b"x\n"]
 
 

@@ -13,13 +13,13 @@ from eventlog import codec
 from eventlog.diagnosis import Diagnosis, can_be_opened, describe_uses, judge_files
 from eventlog.examination import Facts
 from eventlog.reader import Reader
-from eventlog.values import Seq, StreamId
+from eventlog.values import FORMAT, Seq, StreamId
 from eventlog.verify_blobs import Use, find_uses
 from tests.eventlog import support
 from tests.eventlog.support import STREAM, tamper
 from tests.eventlog.test_damage import run
 
-HEADER = b"SQLite format 3\0" + bytes(44) + (2).to_bytes(4, "big") + bytes(4) + (0x43574C31).to_bytes(4, "big") + bytes(28)
+HEADER = b"SQLite format 3\0" + bytes(44) + FORMAT.to_bytes(4, "big") + bytes(4) + (0x43574C31).to_bytes(4, "big") + bytes(28)
 
 
 @pytest.fixture
@@ -174,6 +174,7 @@ JUDGED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "locked": ({"holder": "held by pid 7: sleep"}, ["locked"]),
     "newer": ({"header": HEADER[:60] + (9).to_bytes(4, "big") + HEADER[64:]}, ["newer_format"]),
     "older": ({"header": HEADER[:60] + (1).to_bytes(4, "big") + HEADER[64:]}, ["older_format"]),
+    "older and written": ({"header": HEADER[:60] + (2).to_bytes(4, "big") + HEADER[64:]}, ["older_format"]),
     "another application": ({"header": HEADER[:68] + bytes(4) + HEADER[72:]}, ["not_a_log"]),
     "unreadable": ({"is_readable": False, "header": b""}, ["unreadable"]),
     "empty": ({"size": 0, "header": b""}, ["empty"]),

@@ -86,6 +86,7 @@ def test_case_21_every_method_of_a_writer_refuses_a_forked_process(log: str, wri
         "record_dropped": lambda: writer.record_dropped([Dropped(codec.content_id(b"gone"), 4, "lost", 1)]),
         "move_away": lambda: writer.move_away(STREAM, "d" * 64, Seq(9), 1),
         "maintain": lambda: writer.maintain("test", lambda handle: handle.execute("SELECT 1")),
+        "cluster": writer.cluster,
         "rebuild": writer.rebuild,
         "tidy": lambda: writer.tidy(FakeClock()),
         "check_fence": lambda: writer.check_fence(STREAM, Epoch(4)),
@@ -215,6 +216,6 @@ def test_a_handle_that_is_let_go_in_its_own_process_is_closed(log: str) -> None:
     reader: Reader | None = Reader.open(log)
     assert count() == before + 1 and reader is not None
     reader = None
-    wait_until(lambda: count() == before, "the handle to be closed", 5.0)
+    wait_until(lambda: count() == before, "the handle to be closed")
 
 

@@ -12,7 +12,7 @@ from tests.trees.generate import Tree, trees
 
 def to_image(tree: Tree) -> dict[bytes, Entry]:
     """The image that a scan of the tree would give, worked out from the data alone."""
-    names: dict[bytes, list[bytes]] = {path: [path] for path, node in tree.items() if node.kind == "f"}
+    names: dict[bytes, list[bytes]] = {path: [path] for path, node in tree.items() if node.kind in "flp"}
     for path, node in tree.items():
         if node.kind == "h":
             names[node.content].append(path)
@@ -21,17 +21,19 @@ def to_image(tree: Tree) -> dict[bytes, Entry]:
         xattrs = None if node.attribute is None else encode_xattrs([(b"user.test", node.attribute)])
         if node.kind == "d":
             image[path] = Entry("d", node.mode, xattrs=xattrs, mtime_ns=node.tick)
-        elif node.kind == "l":
-            image[path] = Entry("l", 0o777, target=node.content, mtime_ns=node.tick)
-        elif node.kind == "p":
-            image[path] = Entry("p", node.mode, mtime_ns=node.tick)
     for path, group in names.items():
         node = tree[path]
         xattrs = None if node.attribute is None else encode_xattrs([(b"user.test", node.attribute)])
         link = min(group) if len(group) > 1 else None
-        content = blake3(node.content).digest()
-        for one in group:
-            image[one] = Entry("f", node.mode, content, len(node.content), link=link, xattrs=xattrs, mtime_ns=node.tick)
+        match node.kind:
+            case "l":
+                entry = Entry("l", 0o777, target=node.content, link=link, mtime_ns=node.tick)
+            case "p":
+                entry = Entry("p", node.mode, link=link, mtime_ns=node.tick)
+            case _:
+                content = blake3(node.content).digest()
+                entry = Entry("f", node.mode, content, len(node.content), link=link, xattrs=xattrs, mtime_ns=node.tick)
+        image.update(dict.fromkeys(group, entry))
     return image
 
 

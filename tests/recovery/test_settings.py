@@ -11,7 +11,8 @@ def test_an_empty_environment_says_nothing() -> None:
     assert (settings.state, settings.name, settings.workspace, settings.epoch, settings.kill_mark) == ("", "", "", None, "auto")
     assert settings.heartbeat_secs == DEFAULT_HEARTBEAT_SECS == 30
     assert settings.lock_secs == DEFAULT_LOCK_SECS == 5
-    assert not settings.allow_network
+    assert not settings.allow_network and not settings.container_ends_all
+    assert (settings.left_behind, settings.silent_secs) == ("", 60)
 
 
 def test_every_variable_of_the_contract_is_read() -> None:
@@ -25,12 +26,16 @@ def test_every_variable_of_the_contract_is_read() -> None:
             "SESSION_LOCK_SECS": "0.25",
             "SESSION_KILL_MARK": "environment",
             "SESSION_HINTS": "watch",
+            "SESSION_LEFT_BEHIND": "keep",
+            "SESSION_SILENT_SECS": "2.5",
+            "SESSION_CONTAINER_ENDS_ALL": "1",
             "SESSION_HOLDERS_DIR": "/h",
             "SESSION_ALLOW_NETWORK_FILESYSTEM": "1",
         }
     )
     assert (settings.state, settings.name, settings.workspace, settings.epoch) == ("/s", "n", "/w", 7)
     assert (settings.heartbeat_secs, settings.lock_secs, settings.kill_mark) == (0.5, 0.25, "environment")
+    assert (settings.left_behind, settings.silent_secs, settings.container_ends_all) == ("keep", 2.5, True)
     assert (settings.hints, settings.holders, settings.allow_network) == ("watch", "/h", True)
 
 

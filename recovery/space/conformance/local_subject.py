@@ -6,7 +6,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from eventlog.errors import MisuseError
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
+from recovery.space.bubblewrap import Bubblewrap, choose_bubblewrap
 from recovery.space.marks import choose_marks
 from recovery.space.port import Space
 from recovery.space.standalone import StandaloneSpace, make_space
@@ -15,17 +19,23 @@ DEADLINE_SECS = 60.0
 
 
 class LocalSubject:
-    """One space in a directory; what its commands do stands in files beside it."""
+    """One space in a directory; what its commands do stands in files beside it, in its workspace."""
 
-    def __init__(self, place: Path, mark: str) -> None:
-        self._place = place
+    def __init__(self, place: Path, mark: str, bubblewrap: Bubblewrap | None = None) -> None:
+        self._space = place / "space"
+        self._place = place / "work"
+        self._place.mkdir(exist_ok=True)
         self._mark = mark
+        self._bubblewrap = bubblewrap
         self._handles: list[StandaloneSpace] = []
 
     def open(self) -> Space:
-        paths = make_space(str(self._place / "space"), RandomIds())
-        self._handles.append(StandaloneSpace(paths, choose_marks(self._mark), SystemClock(), LinuxHost()))
+        self._handles.append(self._open())
         return self._handles[-1]
+
+    def _open(self) -> StandaloneSpace:
+        paths = make_space(str(self._space), RandomIds())
+        return StandaloneSpace(paths, choose_marks(self._mark), SystemClock(), LinuxHost(), self._bubblewrap)
 
     def _bash(self, script: str) -> list[bytes]:
         return [b"bash", b"-c", script.encode()]
@@ -83,14 +93,28 @@ class LocalSubject:
             time.sleep(0.005)
 
     def is_alive(self, name: str) -> bool:
+        if self._bubblewrap is not None:  # what it says is its pid is one of its own namespace
+            return any(_lives(pid) for pid in _find_processes(os.fsencode(self._place / f"witness-{name};")))
         return any(_lives(pid) for pid in self._pids(name))
 
     def close(self) -> None:
         for path in list(self._place.glob("witness-*")):
             self.release(path.name.removeprefix("witness-"))
-        last = StandaloneSpace(make_space(str(self._place / "space"), RandomIds()), choose_marks(self._mark), SystemClock(), LinuxHost())
+        last = self._open()
         last.advance(last.facts().floor + 1)
         last.close()
+
+
+def _find_processes(part: bytes) -> list[int]:
+    """Who has this in its arguments."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if part in path.read_bytes():
+                found.append(int(path.parent.name))
+        except OSError:
+            continue  # it ended meanwhile
+    return found
 
 
 def _lives(pid: int) -> bool:
@@ -109,3 +133,13 @@ def make(place: Path) -> LocalSubject:
 def make_by_environment(place: Path) -> LocalSubject:
     """A space with the weakest kill mark."""
     return LocalSubject(place, "environment")
+
+
+def make_namespaced(place: Path) -> LocalSubject:
+    """A namespaced space with the strongest kill mark; skipped, with the reason, where it is not to be had."""
+    (place / "work").mkdir()
+    try:
+        bubblewrap = choose_bubblewrap(["namespaced"], str(place / "work"), os.environ.get("PATH"))
+    except MisuseError as error:
+        pytest.skip(str(error))
+    return LocalSubject(place, "auto", bubblewrap)

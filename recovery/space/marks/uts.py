@@ -5,9 +5,9 @@ by its NIS domain name, a digest of the mark, which nothing reads and a further 
 
 While the shim lives, death is proved through it, as with the environment mark. Else by a look at every process and then, again and
 again, at those that were given a number since the look before, until one such look meets nobody who is gone already. Whoever lived when
-that look began was met alive: so no member did, and none can come any more. A look at everything alone would lose to a line of processes
-that each start the next and end. A process with rights over its namespace could give itself another name: not defended, as a move out
-of a cgroup is not.
+that look began was met alive: so no member did, and none can come any more. A look at everything alone would lose to a line of
+processes that each start the next and end. A process with rights over its namespace could give itself another name: not defended, as a
+move out of a cgroup is not.
 """
 
 import contextlib
@@ -31,15 +31,18 @@ from recovery.space.namespaces import CLONE_NEWUTS, name_domain, unshare_private
 # Enters the namespaces behind two descriptors (its user namespace first, where that is another) and prints the domain name there.
 _READER = """
 import ctypes, os, sys
-libc = ctypes.CDLL(None)
+libc = ctypes.CDLL(None, use_errno=True)
 libc.setns(int(sys.argv[1]), 0x10000000)
 if libc.setns(int(sys.argv[2]), 0x04000000):
-    sys.exit(1)
+    sys.exit(77 if ctypes.get_errno() == 1 else 1)
 name = ctypes.create_string_buffer(65)
 libc.getdomainname(name, 65)
 sys.stdout.buffer.write(name.value)
 """
+_MAY_NOT = 77  # EPERM
 READER_SECS = 30.0
+LOOKS = 100
+"""How many looks at the youngest are taken before a kill is given up, however late it is: the look at everything may have taken long."""
 
 
 def domain_name(value: str) -> str:
@@ -87,13 +90,15 @@ def _kill_members(namespaces: "_Namespaces", clock: Clock) -> None:
         newest = read_newest()
         members, _ = namespaces.kill_among(list_processes())
         is_over = False
+        looks = 0
         while not is_over:
+            looks += 1
             last = read_newest()
             found, are_all_seen = namespaces.kill_among(list_numbers(newest, last))
             members += found
             newest = last
             is_over = are_all_seen and not found
-            if not is_over and clock.monotonic() >= deadline:
+            if not is_over and looks >= LOOKS and clock.monotonic() >= deadline:
                 who = f"processes {describe(members)} do not die" if members else "processes come and go too fast to tell whose they are"
                 raise FenceIncompleteError(f"{who} (waited {DEATH_SECS:g} s); {NOTHING_TOUCHED}")
         if not members:
@@ -165,12 +170,17 @@ class _Namespaces:
 
     def _is_named(self, number: int, task: str) -> bool:
         if number not in self._known:
-            descriptor = os.open(f"{task}/ns/uts", os.O_RDONLY | os.O_CLOEXEC)
-            number = os.fstat(descriptor).st_ino
-            if number in self._known:
-                os.close(descriptor)
-            else:
-                self._known[number] = (descriptor, _read_name(task, descriptor) == self._name)
+            # Both from one living process, and only then asked: of one that ends meanwhile nothing is remembered.
+            user = os.open(f"{task}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                descriptor = os.open(f"{task}/ns/uts", os.O_RDONLY | os.O_CLOEXEC)
+                number = os.fstat(descriptor).st_ino
+                if number in self._known:
+                    os.close(descriptor)
+                else:
+                    self._known[number] = (descriptor, _read_name(user, descriptor) == self._name)
+            finally:
+                os.close(user)
         return self._known[number][1]
 
 
@@ -188,17 +198,14 @@ def _living_task(pid: int) -> str:
     return f"/proc/{pid}/task/{others[0]}" if others else ""
 
 
-def _read_name(task: str, descriptor: int) -> str:
-    """The domain name of a UTS namespace, asked by a program of its own that enters it; "" where it may not."""
-    try:
-        user = os.open(f"{task}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _READER, str(user), str(descriptor)],
-            pass_fds=[user, descriptor], capture_output=True, timeout=READER_SECS, check=False,
-        )  # fmt: skip
-    finally:
-        os.close(user)
+def _read_name(user: int, descriptor: int) -> str:
+    """The domain name of a UTS namespace, asked by a program of its own that enters it; "" where this user may not: then it is nobody's
+    that this user could have made. Raises FenceIncompleteError when it cannot be asked."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _READER, str(user), str(descriptor)],
+        pass_fds=[user, descriptor], capture_output=True, timeout=READER_SECS, check=False,
+    )  # fmt: skip
+    if done.returncode not in (0, _MAY_NOT):
+        said = done.stderr.decode("utf-8", "replace").strip()
+        raise FenceIncompleteError(f"a UTS namespace cannot be asked for its name ({said or done.returncode}); {NOTHING_TOUCHED}")
     return done.stdout.decode("ascii", "replace") if done.returncode == 0 else ""

@@ -133,7 +133,7 @@ def test_rule_S1_a_second_session_on_a_held_root_is_refused_by_name(sandbox: San
     root = {"same": held, "symlink": sandbox.base / "link", "below": held / "sub", "above": sandbox.root}[where]
     second = sandbox.session(bash("true"), file="second.toml", name="second", workspace=str(root), state=str(sandbox.base / "state-2"))
     refused = refuse(sandbox, "run", second, says="is held by session:nightly")
-    assert f"finish it with `recovery drive {sandbox.state}`, or free the workspace of it" in refused.sentence()
+    assert f"or free the workspace of it with `recovery release {sandbox.state}`" in refused.sentence()
 
 
 def test_rule_S1_a_finished_session_holds_nothing(sandbox: Sandbox) -> None:

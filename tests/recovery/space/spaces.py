@@ -1,5 +1,6 @@
 """A space without a session: a ledger, a spawner forked from the test's process, commands by key."""
 
+import dataclasses
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import Any
 from eventlog.errors import StaleEpochError
 from eventlog.ports import LinuxHost, SystemClock
 from eventlog.process_identity import ProcessIdentity
+from recovery.space.bubblewrap import Bubblewrap
 from recovery.space.ledger import Ledger, append_fenced, create_ledger
 from recovery.space.local import LocalSpace, SpacePaths
 from recovery.space.marks import choose_marks
@@ -22,9 +24,9 @@ CLOCK, HOST = SystemClock(), LinuxHost()
 
 
 class LooseSpace:
-    """One epoch's hold on a space of its own. `work` is where commands run."""
+    """One epoch's hold on a space of its own. `work` is where commands run; with `bubblewrap` they are confined to it."""
 
-    def __init__(self, base: Path, mark: str = "auto") -> None:
+    def __init__(self, base: Path, mark: str = "auto", bubblewrap: Bubblewrap | None = None) -> None:
         self.base = base
         self.work = base / "work"
         self.work.mkdir()
@@ -38,7 +40,12 @@ class LooseSpace:
         self.advance()
         self.setting = choose_marks(mark)
         self.spawner = spawner
-        self.space = LocalSpace(spawner, self.paths, self.ledger, self.setting, self.epoch, CLOCK, HOST, self._check_fence)
+        if bubblewrap is not None:
+            bubblewrap = dataclasses.replace(bubblewrap, workspace=str(self.work))
+        self.is_confined = bubblewrap is not None
+        self.space = LocalSpace(
+            spawner, self.paths, self.ledger, self.setting, self.epoch, CLOCK, HOST, self._check_fence, bubblewrap=bubblewrap
+        )  # fmt: skip
         self.told: list[str] = []
         self.space.tell = self.told.append
         self.call = 0
@@ -60,7 +67,8 @@ class LooseSpace:
         """`bash -c RUN` under the next key."""
         self.call += 1
         environment = [(b"PATH", os.environb[b"PATH"]), (b"BASE", os.fsencode(self.base))]
-        plain = {"arguments": [b"bash", b"-c", run.encode()], "directory": os.fsencode(self.work), "environment": environment}
+        plain = {"arguments": [b"bash", b"-c", run.encode()], "directory": os.fsencode(self.work), "environment": environment,
+                 "is_confined": self.is_confined}  # fmt: skip
         return CommandRequest(**{"key": f"log/s/{self.call}/1/1", **plain, **more})  # type: ignore[arg-type]
 
     def start(self, request: CommandRequest) -> ProcessIdentity:
@@ -100,10 +108,10 @@ def _children(pid: int) -> Iterator[int]:
 
 
 @contextmanager
-def open_space(mark: str = "auto") -> Iterator[LooseSpace]:
+def open_space(mark: str = "auto", bubblewrap: Bubblewrap | None = None) -> Iterator[LooseSpace]:
     """A space, ended and removed afterwards."""
     with sandbox_directory() as base:
-        made = LooseSpace(base, mark)
+        made = LooseSpace(base, mark, bubblewrap)
         try:
             yield made
         finally:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -180,7 +181,8 @@ def test_failure_what_was_started_without_a_starting_mark_never_acts(sandbox: Sa
     second = sandbox.run("drive", sandbox.state, SESSION_KILL_MARK=mark)
     assert second.code == 0, second.err
     witnessed = sandbox.witnessed()
-    sandbox.steps.release(step)
+    with suppress(BrokenPipeError):  # under some marks it was killed meanwhile
+        sandbox.steps.release(step)
     wait_until(lambda: not is_running(pid), "the end of the shim")
     assert sandbox.witnessed() == witnessed and len(witnessed) == 1
 

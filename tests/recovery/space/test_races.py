@@ -170,6 +170,7 @@ def test_race_of_a_stale_driver_that_starts_a_command(tmp_path: Path, count: int
         if outcomes["stale"] == "StaleEpochError":
             assert arena.started == [] and (attempt is None or (attempt.start is None and attempt.fate == "condemned"))
         elif outcomes["stale"] == "ended":
+            assert start_precedes_advance(arena), "it started below the floor"
             assert arena.started == [KEY] and attempt is not None and attempt.exit is not None
             assert attempt.cut == (attempt.fate == "condemned")
         else:  # killed by the takeover after its mark
@@ -216,6 +217,14 @@ def ledger_of(arena: Arena) -> Ledger:
     return Ledger(arena.ledger.path, SystemClock())
 
 
+def start_precedes_advance(arena: Arena) -> bool:
+    """Whether the starting mark that stands was written before the floor rose to 2: from the lines, not from the fold."""
+    lines = Path(arena.ledger.path).read_bytes().splitlines()
+    (start,) = [at for at, line in enumerate(lines) if b'"op":"start"' in line]
+    (advance,) = [at for at, line in enumerate(lines) if b'"op":"advance","epoch":2' in line]
+    return start < advance
+
+
 def exit_follows_condemnation(arena: Arena) -> bool:
     """From the lines themselves, not from the fold."""
     lines = Path(arena.ledger.path).read_bytes().splitlines()
@@ -249,6 +258,7 @@ def test_race_of_an_advance_against_a_shim_that_is_slow_before_its_mark(tmp_path
             assert attempt.start is None and arena.started == [] and outcomes["newer"] == "took over"
         else:
             assert outcomes["shim"] in ("started", "") and attempt.start is not None
+            assert start_precedes_advance(arena), "it started below the floor"
             assert arena.started == [KEY] or outcomes["shim"] == ""
 
     run_races(tmp_path, count, race)
