@@ -10,7 +10,7 @@ from eventlog import steps
 from eventlog.errors import InternalError, KeySpentError, RequestMismatchError
 from eventlog.show import show_text
 from recovery.space.epochs import check_epoch
-from recovery.space.ledger import Ledger
+from recovery.space.ledger import Ledger, LedgerTransaction
 from recovery.space.records import Attempt, LedgerState, Prepare, decision_of
 
 SHOWN_DIGITS = 12
@@ -89,24 +89,29 @@ def prepare(ledger: Ledger, record: Prepare) -> New | Attach | Replay:
     check_epoch(record.epoch)
     steps.reach("ledger.prepare.before")
     with ledger.transaction() as transaction:
-        transaction.check_floor(record.epoch)
-        answer = judge_key(transaction.state, record.key, record.call, record.digest)
-        match answer:
-            case New():
-                transaction.append(record)
-            case Mismatch(digest=known):
-                raise RequestMismatchError(
-                    f"{ledger.name}: key {show_text(record.key)} stands for the request {known[:SHOWN_DIGITS] or 'of nothing'}, not for "
-                    f"{record.digest[:SHOWN_DIGITS] or 'nothing'}; nothing was started, give another request another key",
-                    known, record.digest,
-                )  # fmt: skip
-            case Spent(reason=reason):
-                raise KeySpentError(
-                    f"{ledger.name}: key {show_text(record.key)} is spent: {reason}; nothing was started, a new attempt takes a new key"
-                )
-            case Attach() | Replay():
-                pass
-        return answer
+        return prepare_in(transaction, ledger.name, record)
+
+
+def prepare_in(transaction: LedgerTransaction, name: str, record: Prepare) -> New | Attach | Replay:
+    """`prepare` within a transaction of the ledger of this name."""
+    transaction.check_floor(record.epoch)
+    answer = judge_key(transaction.state, record.key, record.call, record.digest)
+    match answer:
+        case New():
+            transaction.append(record)
+        case Mismatch(digest=known):
+            raise RequestMismatchError(
+                f"{name}: key {show_text(record.key)} stands for the request {known[:SHOWN_DIGITS] or 'of nothing'}, not for "
+                f"{record.digest[:SHOWN_DIGITS] or 'nothing'}; nothing was started, give another request another key",
+                known, record.digest,
+            )  # fmt: skip
+        case Spent(reason=reason):
+            raise KeySpentError(
+                f"{name}: key {show_text(record.key)} is spent: {reason}; nothing was started, a new attempt takes a new key"
+            )
+        case Attach() | Replay():
+            pass
+    return answer
 
 
 def announce(ledger: Ledger, record: Prepare) -> None:

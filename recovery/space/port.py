@@ -19,7 +19,10 @@ from recovery.space.listing import AttemptWord, ListedAttempt
 from recovery.space.protocol import StreamName
 from recovery.space.request import CommandRequest
 
-Capability = Literal["claim", "durable", "stderr apart", "standard input", "time limit", "live output", "start marks", "no epoch gap"]
+Capability = Literal[
+    "claim", "durable", "stderr apart", "standard input", "time limit", "live output", "start marks", "no epoch gap", "proves death",
+    "left behind",
+]  # fmt: skip
 
 CAPABILITIES: dict[Capability, str] = {
     "claim": "an advance may leave named commands running under the new epoch",
@@ -30,6 +33,8 @@ CAPABILITIES: dict[Capability, str] = {
     "live output": "output reaches a sink while the command runs",
     "start marks": "what never started is told from what may have",
     "no epoch gap": "a start above the floor is refused, so that only an advance raises it",
+    "proves death": "what an advance condemned is dead whole, also what left its process group and session",
+    "left behind": "what a command leaves running is ended, kept or a failure, as its request says",
 }
 """What a space may declare, and what it promises by that. The suite skips by name what a space does not promise."""
 
@@ -94,7 +99,8 @@ class Space(Protocol):
         when this returns.
 
         Raises StaleEpochError below the floor, EpochTakenError at it, MisuseError for an epoch out of bounds or a key to claim that is not
-        there, FenceIncompleteError when a death cannot be proved (the floor is raised, nothing else was touched).
+        there, FenceIncompleteError when a death cannot be proved (the floor is raised, nothing else was touched). Where "claim" is not
+        promised a running key to claim is a MisuseError; where "proves death" is not, only the commands' own processes are dead.
         """
         ...
 

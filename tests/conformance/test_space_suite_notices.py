@@ -54,6 +54,21 @@ WRONG: dict[str, tuple[str, str, Test]] = {
         'if fate in ("condemned", "claimed"))\n        for key in condemned:',
         test_epochs.test_rule_T2_what_is_claimed_goes_on_and_its_exit_is_clean,
     ),
+    "what cannot be claimed is said to be": (
+        "return frozenset(CAPABILITIES)",
+        'return frozenset(CAPABILITIES) - {"claim"}',
+        test_epochs.test_a_running_key_is_claimed_or_the_claim_is_refused_before_anything,
+    ),
+    "a child that left its group lives on": (
+        "            self._world.kill(key, is_recorded=False)",
+        "            pass",
+        test_epochs.test_what_left_its_group_and_session_is_dead_when_the_advance_returns,
+    ),
+    "a stale end passes": (
+        "        self._check_not_stale(epoch)\n        self._find(key)\n        self._world.kill(key, is_recorded=True)",
+        "        self._find(key)\n        self._world.kill(key, is_recorded=True)",
+        test_epochs.test_rule_S4_below_the_floor_nothing_is_asked_for_in_vain,
+    ),
     "a stale wait goes on": (
         "            self._check_not_stale(epoch)\n            self._find(key)\n            self._world.run()",
         "            self._find(key)\n            self._world.run()\n            if self._world.state.floor > epoch:\n"

@@ -14,6 +14,7 @@ SPACES = {
     "local": "recovery.space.conformance.local_subject:make",
     "local, environment mark": "recovery.space.conformance.local_subject:make_by_environment",
     "namespaced": "recovery.space.conformance.local_subject:make_namespaced",
+    "cua": "recovery.space.conformance.cua_subject:make",
 }
 MODULES = sorted(file.stem for file in Path(conformance.__path__[0]).glob("test_*.py"))
 FIXTURES = (space, subject)

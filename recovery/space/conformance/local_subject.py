@@ -61,9 +61,20 @@ class LocalSubject:
         return [os.fsencode(self._place / "no-such-program")]
 
     def blocks(self, name: str, out: bytes = b"") -> list[bytes]:
-        witness, gate = (shlex.quote(str(self._place / f"{kind}-{name}")) for kind in ("witness", "gate"))
         said = "".join(f"\\x{byte:02x}" for byte in out)
-        return self._bash(f"echo $$ >> {witness}; printf '{said}'; until [ -e {gate} ]; do sleep 0.01; done")
+        return self._bash(self._waiting(name, f"printf '{said}'; "))
+
+    def _waiting(self, name: str, said: str = "") -> str:
+        witness, gate = (shlex.quote(str(self._place / f"{kind}-{name}")) for kind in ("witness", "gate"))
+        return f"echo $$ >> {witness}; {said}until [ -e {gate} ]; do sleep 0.01; done"
+
+    def escapes(self, name: str) -> list[bytes]:
+        return self._bash(f"setsid bash -c {shlex.quote(self._waiting(name))} & wait")
+
+    def leaves(self, name: str) -> list[bytes]:
+        witness = shlex.quote(str(self._place / f"witness-{name}"))
+        beside = f"bash -c {shlex.quote(self._waiting(name))} > /dev/null 2>&1 &"
+        return self._bash(f"{beside} until [ -s {witness} ]; do sleep 0.01; done")
 
     def release(self, name: str) -> None:
         (self._place / f"gate-{name}").touch()

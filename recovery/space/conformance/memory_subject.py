@@ -52,6 +52,17 @@ class MemorySubject:
 
         return self._named(b"blocks " + name.encode(), program)
 
+    def escapes(self, name: str) -> list[bytes]:
+        return self.blocks(name)  # there are no groups to leave
+
+    def leaves(self, name: str) -> list[bytes]:
+        def program(request: CommandRequest) -> Iterator[Act]:
+            self._witnessed[name] = self._witnessed.get(name, 0) + 1
+            self._living[name] = request.key
+            yield Finish(Exit("exited", code=0))
+
+        return self._named(b"leaves " + name.encode(), program)
+
     def release(self, name: str) -> None:
         self._released.add(name)
 

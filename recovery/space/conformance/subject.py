@@ -42,6 +42,15 @@ class Subject(Protocol):
         """Is witnessed under `name`, writes `out`, then waits for `release(name)` and ends with 0."""
         ...
 
+    def escapes(self, name: str) -> list[bytes]:
+        """As `blocks(name)`, and what is witnessed and waits is a process that left the process group and the session of the command, which
+        waits for it."""
+        ...
+
+    def leaves(self, name: str) -> list[bytes]:
+        """Starts `blocks(name)` beside itself, with no hold on the output, and ends with 0 once that was witnessed."""
+        ...
+
     def release(self, name: str) -> None:
         """Let `blocks(name)` go on."""
         ...

@@ -25,6 +25,7 @@ def test_a_new_space_says_who_it_is(subject: Subject) -> None:
 
 
 def test_rule_S4_below_the_floor_nothing_is_started_or_ended(space: Space, subject: Subject) -> None:
+    require(space, "claim")
     begin(space, subject, "k")
     space.advance(2, claim=["k"])
     for ask in (
@@ -39,6 +40,22 @@ def test_rule_S4_below_the_floor_nothing_is_started_or_ended(space: Space, subje
     assert subject.witnessed("new") == 0 and subject.is_alive("k")
     subject.release("k")
     assert space.wait(2, "k").word is AttemptWord.EXITED
+
+
+def test_rule_S4_below_the_floor_nothing_is_asked_for_in_vain(space: Space, subject: Subject) -> None:
+    """As the test before it, for a space where nothing can be claimed."""
+    begin(space, subject, "k")
+    space.advance(2)
+    for ask in (
+        lambda: space.start(1, command("new", subject.blocks("new"))),
+        lambda: space.start(1, command("k", subject.blocks("k", b"said"))),
+        lambda: space.wait(1, "k"),
+        lambda: space.end(1, "k"),
+        lambda: space.advance(1),
+    ):
+        with pytest.raises(StaleEpochError):
+            ask()
+    assert subject.witnessed("new") == 0 and subject.witnessed("k") == 1
 
 
 @pytest.mark.parametrize("epoch", (0, -1, 1 << 63))
@@ -74,6 +91,28 @@ def test_rule_T2_what_is_not_claimed_is_dead_when_the_advance_returns(space: Spa
     with contextlib.suppress(KeySpentError):
         assert space.start(2, command("k", subject.blocks("k", b"said"))) == "replayed"
     assert subject.witnessed("k") == 1
+
+
+def test_what_left_its_group_and_session_is_dead_when_the_advance_returns(space: Space, subject: Subject) -> None:
+    """In another system setsid, setpgid and ended-leader children escaped the fence."""
+    require(space, "proves death")
+    space.start(1, command("k", subject.escapes("k")))
+    subject.until(lambda: subject.witnessed("k") == 1, "the start of k")
+    assert subject.is_alive("k")
+    assert space.advance(2).condemned == ("k",)
+    assert not subject.is_alive("k")
+
+
+def test_a_running_key_is_claimed_or_the_claim_is_refused_before_anything(space: Space, subject: Subject) -> None:
+    begin(space, subject, "k")
+    if "claim" in space.capabilities:
+        assert space.advance(2, claim=["k"]).claimed == ("k",)
+    else:
+        with pytest.raises(MisuseError, match="k runs and cannot be claimed"):
+            space.advance(2, claim=["k"])
+        assert space.facts().floor == 1
+    assert subject.is_alive("k")
+    subject.release("k")
 
 
 def test_rule_T2_what_is_claimed_goes_on_and_its_exit_is_clean(space: Space, subject: Subject) -> None:
@@ -114,6 +153,7 @@ def test_a_key_that_is_not_there_cannot_be_claimed_and_the_floor_stays(space: Sp
 
 def test_a_waiting_handle_notices_a_newer_epoch(space: Space, subject: Subject) -> None:
     """The stale owner's wait ends by the fence, not by the command's end."""
+    require(space, "claim")
     begin(space, subject, "k")
     other = subject.open()
     other.advance(2, claim=["k"])

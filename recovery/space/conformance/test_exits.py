@@ -54,6 +54,13 @@ def test_what_is_killed_by_key_ends_by_a_signal(space: Space, subject: Subject) 
     assert space.end(1, "k") == ended == space.wait(1, "k")
 
 
+def test_what_a_command_leaves_running_is_ended_when_its_request_says_so(space: Space, subject: Subject) -> None:
+    require(space, "left behind")
+    space.start(1, command("k", subject.leaves("k")))
+    assert space.wait(1, "k").word is AttemptWord.EXITED
+    assert subject.witnessed("k") == 1 and not subject.is_alive("k")
+
+
 def test_case_35_bytes_are_bytes(space: Space, subject: Subject) -> None:
     data = b"\xe2\x82\xac" * 5000 + bytes(range(256)) + b"\x00\x1b[2J\xe2"
     space.start(1, command("k", subject.prints(data)))
