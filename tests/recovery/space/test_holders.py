@@ -42,7 +42,7 @@ def test_rule_S1_equal_inner_and_outer_roots_are_refused(tmp_path: Path, holders
     (tmp_path / "s1").mkdir()
     holders.claim("/w/a", "one", str(tmp_path / "s1"), running)
     state = tmp_path / "s1"
-    says = f"is held by session:one.*; finish it with `recovery drive {state}`, or free the workspace of it with `recovery release {state}`"
+    says = f"is held by session:one.*; finish it with `recovery drive {state}`.*, or free .* `recovery release {state}`"
     with pytest.raises(MisuseError, match=says):
         holders.claim(root, "two", "/s2", running)
     assert len(records(tmp_path)) == 1
