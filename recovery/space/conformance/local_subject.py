@@ -100,6 +100,8 @@ class LocalSubject:
     def close(self) -> None:
         for path in list(self._place.glob("witness-*")):
             self.release(path.name.removeprefix("witness-"))
+        for handle in self._handles:
+            handle.close()
         last = self._open()
         last.advance(last.facts().floor + 1)
         last.close()

@@ -173,7 +173,7 @@ def test_every_step_of_a_restore_names_its_operation(tmp_path: Path) -> None:
     both = {
         f"restore.{name}.{when}"
         for name in (
-            "displace.move", "mkdir", "place.attributes", "place.move", "link.link", "finish.attributes",
+            "record.write", "record.sync", "displace.move", "mkdir", "place.attributes", "place.move", "link.link", "finish.attributes",
             "clear.rmdir",
         )
         for when in ("before", "after")

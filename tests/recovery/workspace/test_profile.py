@@ -95,7 +95,13 @@ def test_too_many_patterns_are_refused() -> None:
         Profile(tuple(f"a{number}" for number in range(MOST_PATTERNS + 1)))
 
 
-@pytest.mark.parametrize("line", ["!", "[z-a]", "", "  ", "# a", "a\nb", "a\0"])
+@pytest.mark.parametrize("line", ["!", "[z-a]", "# a", "a\nb", "a\0"])
 def test_what_is_no_pattern_is_one_sentence_that_names_it(line: str) -> None:
     with pytest.raises(MisuseError, match=r"f\.toml: the exclude pattern '.*' .*; write it as a line of a \.gitignore$"):
+        parse_profile(["*.o", line], [], "f.toml")
+
+
+@pytest.mark.parametrize("line", ["", "  "])
+def test_an_empty_pattern_is_refused(line: str) -> None:
+    with pytest.raises(MisuseError, match=r"f\.toml: an exclude pattern is empty; leave it out"):
         parse_profile(["*.o", line], [], "f.toml")
