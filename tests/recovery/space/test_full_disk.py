@@ -15,7 +15,7 @@ from eventlog.errors import LostProcessError
 from eventlog.events import Exit
 from recovery.space import shim
 from recovery.space.records import Exited
-from tests.helpers import is_running
+from tests.helpers import is_running, wait_until
 from tests.recovery.sessions import Driver, Sandbox, Zygote, bash, sandbox_directory
 from tests.recovery.space.spaces import LooseSpace, open_space
 from tests.recovery.workspace.support import run_with_own_mounts
@@ -72,7 +72,8 @@ def test_a_record_that_is_never_taken_makes_the_attempt_lost_and_never_a_success
         owner = space.start(request)
         with pytest.raises(LostProcessError, match="ended without an exit record"):
             space.space.wait_command(request.key, owner)
-        assert not is_running(owner.pid) and exit_of(space, request.key) is None
+        wait_until(lambda: not is_running(owner.pid), "the end of the shim, which let go of its driver first")
+        assert exit_of(space, request.key) is None
         assert any("No space left" in line for line in space.told)
 
 
