@@ -137,9 +137,3 @@ class Space(Protocol):
     def close(self) -> None:
         """Give the handle back. Commands go on."""
         ...
-
-
-class SpaceMaker(Protocol):
-    """How the suite gets handles of one space: each call opens one more handle."""
-
-    def __call__(self) -> Space: ...
