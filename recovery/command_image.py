@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +23,7 @@ from recovery.space.holders import Holders
 from recovery.state import SessionState
 from recovery.workspace.profile import parse_profile
 from recovery.workspace.values import Untracked
-from recovery.workspace.watch import Watch
+from recovery.workspace.watch import Hints, Watch
 
 LOOKS = 20
 """Looks by hints cost what changed, so that many are cheap; a tree that never rests must not hold the command."""
@@ -71,29 +72,29 @@ def take_image(order: ImageOrder, settings: Settings, ports: Ports) -> int:
 
 def _record(context: Context, watch: Watch | None) -> Capture:
     """What changed since recovery looked, what no image holds too; the look."""
-    found = capture_outside(context) if watch is None else _look_at_rest(context, watch)
+    found = capture_outside(context) if watch is None else look_at_rest(context.root, lambda: capture_outside(context), watch.drain)
     if found.differs or found.scan.untracked != context.journal.state.untracked:
         observed = events.WorkspaceObserved(context.clock.now_ms(), found.root, found.untracked)
         context.journal.append([Record(observed, found.changes)], found.blobs, "observed")
     return found
 
 
-def _look_at_rest(context: Context, watch: Watch) -> Capture:
-    """The newer of two looks between which nothing changed. Raises ScanError after LOOKS without such a pair.
+def look_at_rest(root: str, look: Callable[[], Capture], drain: Callable[[], Hints]) -> Capture:
+    """The newer of two looks at `root` between which nothing changed. Raises ScanError after LOOKS without such a pair.
 
     A scan reads one directory after the other: of a tree in motion it is an image that was never there at one time. The watcher says what
     moved since the look before; the root it names each time, for the scan's own unnamed file there (file_clock.py).
     """
-    found, doubt = capture_outside(context), ""
+    found, doubt = look(), ""
     for _ in range(LOOKS):
-        hints = watch.drain()
-        again = capture_outside(context)
+        hints = drain()
+        again = look()
         if not hints.doubt and not hints.whole and hints.changed <= {b""} and again.root == found.root:
             return again
         found, doubt = again, hints.doubt
     why = f" ({doubt})" if doubt else ""
     raise ScanError(
-        f"{show_text(context.root)} did not rest during {LOOKS} looks{why}; end what changes it, or leave `--hints watch` out, "
+        f"{show_text(root)} did not rest during {LOOKS} looks{why}; end what changes it, or leave `--hints watch` out, "
         "and drive again"
     )
 

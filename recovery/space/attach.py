@@ -57,11 +57,12 @@ def attach(
         if attempt.exit is not None:
             _replay(directory, attempt, attempt.exit, sink, skip, taken)
             return attempt.exit
-        _check_floor(poll, epoch)
+        _check_floor(poll.floor(), epoch)
         if attempt.void:
             raise LostProcessError(f"{key} was declared never to have started; it has no exit")
         if attempt.start is not None and not _stream(directory, attempt, epoch, sink, skip, taken, poll):
-            ledger.refresh()
+            # the sweep of a newer epoch kills a shim sooner than the next look at the floor is due: fenced, not lost
+            _check_floor(poll.look_now(), epoch)
             found = ledger.state.find(key)
             if found is not None and found.exit is None and not is_alive(attempt.start.identity, host):
                 raise LostProcessError(f"{key}: its shim ended without an exit record: lost, nobody knows what its command did")
@@ -74,8 +75,7 @@ def _look(ledger: LedgerView) -> int:
     return ledger.state.floor
 
 
-def _check_floor(poll: FloorPoll, epoch: int) -> None:
-    floor = poll.floor()
+def _check_floor(floor: int, epoch: int) -> None:
     if epoch < floor:
         raise StaleEpochError(f"epoch {epoch} was superseded by epoch {floor}")
 
@@ -117,7 +117,7 @@ def _receive_all(connection: socket.socket, poll: FloorPoll, epoch: int) -> Iter
     readable.register(connection, select.POLLIN)
     while True:
         ready = readable.poll(poll.due_secs * 1000)
-        _check_floor(poll, epoch)
+        _check_floor(poll.floor(), epoch)
         if ready:
             message = protocol.receive(connection)
             if message is None:

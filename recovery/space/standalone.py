@@ -144,6 +144,7 @@ class StandaloneSpace:
         if (ended := self.look(key)) is None:
             attach(self._paths.directory, self._ledger, key, epoch, self._clock, self._host, sink or _hear_nothing)
             ended = self.look(key)
+        self._check_fence(epoch)  # a sweep of a newer epoch: what looks lost or cut is fenced
         if ended is None:
             raise LostProcessError(f"{show_text(key)} has ended without a record; an advance of the epoch proves it dead")
         return ended

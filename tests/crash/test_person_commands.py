@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,11 +11,17 @@ import pytest
 from blake3 import blake3
 
 from eventlog import events
+from eventlog.errors import ScanError
+from eventlog.image import root_hash
 from eventlog.ports import LinuxHost
+from recovery.capture import Capture
+from recovery.command_image import LOOKS, look_at_rest
 from recovery.opening import read_log, scan_cache_path
 from recovery.workspace.observe import key_of
+from recovery.workspace.scan import Scanner
 from recovery.workspace.side import RESERVED_NAME
 from recovery.workspace.stat_cache import Binding, load, save
+from recovery.workspace.watch import Watch
 from tests.crash.person import begun, restore
 from tests.helpers import is_running, read_contents, wait_until
 from tests.recovery.sessions import Sandbox, bash, write
@@ -126,28 +131,23 @@ def test_an_image_with_a_watcher_is_that_of_a_tree_at_rest(sandbox: Sandbox) -> 
     assert json.loads(image(sandbox, "--json"))["root"] == answer["root"]
 
 
-def test_a_tree_that_never_rests_has_no_image_with_a_watcher(sandbox: Sandbox) -> None:
-    begun(sandbox)
-    (sandbox.root / "d").mkdir()
-    done = threading.Event()
+def test_a_tree_that_never_rests_has_no_image_with_a_watcher(tmp_path: Path) -> None:
+    """Real watches, real scans; the tree moves at each look, so that no pair of looks is of a tree at rest."""
+    watch, scanner, looks = Watch(str(tmp_path)), Scanner(str(tmp_path)), 0
 
-    def keep_moving() -> None:  # links only: a file that changes between scan and reading ends the command by itself
-        number = 0
-        while not done.is_set():
-            number += 1
-            link = sandbox.root / "d" / f"{number % 50}"
-            link.unlink(missing_ok=True)
-            link.symlink_to(f"{number}")
+    def look(moves: int) -> Capture:
+        nonlocal looks
+        looks += 1
+        if looks <= moves:
+            (tmp_path / f"{moves}-{looks}").symlink_to("somewhere")
+        scan = scanner.scan(hints=watch.drain())
+        return Capture(scan, root_hash(scan.image).hex(), (), ())
 
-    mover = threading.Thread(target=keep_moving)
-    mover.start()
-    try:
-        refused = sandbox.run("image", sandbox.state, "--workspace", sandbox.root, "--hints", "watch")
-    finally:
-        done.set()
-        mover.join()
-    assert refused.code == 1 and "did not rest during 20 looks" in refused.err.splitlines()[-1], refused.err
-    image(sandbox, "--hints", "watch")
+    with pytest.raises(ScanError, match="did not rest during 20 looks"):
+        look_at_rest(str(tmp_path), lambda: look(LOOKS + 1), watch.drain)
+    looks = 0
+    found = look_at_rest(str(tmp_path), lambda: look(5), watch.drain)
+    assert looks == 6 and len(found.scan.image) == 1 + LOOKS + 1 + 5, "the last that moved it, and one more"
 
 
 MEANINGLESS = [(["--hints", "often"], "neither full nor watch"), (["--hints", "watch", "--new"], "with --new")]

@@ -296,6 +296,22 @@ def test_attaching_to_what_is_not_there_or_lost_says_so(space: LooseSpace) -> No
     assert isinstance(reader.end().error, LostProcessError) and reader.exited is None
 
 
+def test_rule_T2_a_reader_whose_shim_a_newer_epoch_killed_is_fenced_and_not_told_of_a_loss(space: LooseSpace) -> None:
+    """The sweep is quicker than the next look at the floor is due: under a clock that stands still none ever is."""
+    key, shim = start(space, f"echo one; {GATE}")
+    view = LedgerView(space.paths.ledger)
+
+    def take(stream: str, data: bytes) -> None:
+        space.advance(**{key: "condemned"})
+        kill_process(shim.pid)  # type: ignore[attr-defined]
+
+    try:
+        with pytest.raises(StaleEpochError, match="superseded by epoch 2"):
+            attach(space.paths.directory, view, key, 1, FakeClock(), HOST, take)
+    finally:
+        view.close()
+
+
 @pytest.mark.parametrize("total", [0, 5, HEAD_BYTES + TAIL_BYTES, HEAD_BYTES + TAIL_BYTES + 1, 3 * HEAD_BYTES])
 @pytest.mark.parametrize("offset", [0, 3, HEAD_BYTES, HEAD_BYTES + 7, 2 * HEAD_BYTES + 9, 3 * HEAD_BYTES])
 def test_a_kept_stream_is_taken_from_any_offset_on(total: int, offset: int) -> None:
