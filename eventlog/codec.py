@@ -45,20 +45,22 @@ def event_domain(log_id: str, stream: str) -> bytes:
 def hash_event(
     domain: bytes, seq: int, event_id: bytes, epoch: int, kind: bytes, version: int, payload: bytes, changes: bytes, previous: bytes
 ) -> bytes:
-    """The 32-byte chain hash of one event; `changes` and `previous` are 32 bytes each, `domain` is that of `event_domain`."""
-    id_length, kind_length = len(event_id), len(kind)
-    head = _head(seq, id_length, event_id, epoch, kind_length) if id_length == ID_BYTES else _odd_head(seq, event_id, epoch, kind_length)
-    return blake3(b"".join((domain, head, kind, _version(version, len(payload)), payload, changes, previous))).digest()
+    """The 32-byte chain hash of one event; `changes` and `previous` are 32 bytes each, `domain` is that of `event_domain`.
+
+    Raises TypeError or struct.error for a value of another type and for a number that its field cannot hold.
+    """
+    kind_length = len(kind)
+    if len(event_id) != ID_BYTES or kind_length > MOST_KIND_BYTES:  # which no sound log has: the same bytes by a longer way
+        head = struct.pack(">QI", seq, len(event_id)) + event_id + struct.pack(">QI", epoch, kind_length)
+        return blake3(b"".join((domain, head, kind, struct.pack(">II", version, len(payload)), payload, changes, previous))).digest()
+    head = _heads[kind_length](seq, ID_BYTES, event_id, epoch, kind_length, kind, version, len(payload))
+    return blake3(b"".join((domain, head, payload, changes, previous))).digest()
 
 
 ID_BYTES = 16
-_head = struct.Struct(f">QI{ID_BYTES}sQI").pack
-_version = struct.Struct(">II").pack
-
-
-def _odd_head(seq: int, event_id: bytes, epoch: int, kind_length: int) -> bytes:
-    """The same bytes for an id that no sound log has."""
-    return struct.pack(f">QI{len(event_id)}sQI", seq, len(event_id), event_id, epoch, kind_length)
+MOST_KIND_BYTES = 64
+_heads = [struct.Struct(f">QI{ID_BYTES}sQI{length}sII").pack for length in range(MOST_KIND_BYTES + 1)]
+"""What packs the head of an event at once, by the length of its kind: a long history has many events."""
 
 
 def content_id(data: bytes) -> ContentId:

@@ -5,8 +5,10 @@ reads are many short transactions (case 18): events are append-only, so that a p
 """
 
 import os
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import apsw
 import msgspec
@@ -244,7 +246,8 @@ class Reader:
         domain = codec.event_domain(log_id, name)
         seq, previous, floor, is_moved = position.seq, position.hash, position.epoch, self._is_moved(row.id, position)
         for values in found:
-            self._guard()  # a fork may have come between two events of a page
+            if os.getpid() != self._pid:  # a fork may have come between two events of a page
+                self._guard()
             seq = Seq(seq + 1)
             stored = self._checked_event(row.id, values, seq, previous, domain, seq in with_changes)
             kind = stored.event.kind
@@ -260,20 +263,19 @@ class Reader:
         return bool(found)
 
     def _checked_event(
-        self, stream: StreamId, row: tuple[object, ...], expected: Seq, previous: bytes, domain: bytes, has_changes: bool
+        self, stream: StreamId, row: tuple[Any, ...], expected: Seq, previous: bytes, domain: bytes, has_changes: bool
     ) -> StoredEvent:
         seq, event_id, epoch, raw_kind, version, payload, prev_hash, digest, is_text = row
         if seq != expected:
             raise self._damaged(stream, expected, f"missing (the next one found is {seq})")
-        if not (isinstance(event_id, bytes) and isinstance(epoch, int) and isinstance(raw_kind, bytes) and isinstance(version, int)):
-            raise self._damaged(stream, expected, "a column has the wrong type")
-        if not (isinstance(payload, bytes) and isinstance(digest, bytes) and is_text == 1):
-            raise self._damaged(stream, expected, "a column has the wrong type")
-        if epoch < 0 or not 0 <= version < 1 << 32:
-            raise self._damaged(stream, expected, "a number is out of range")
         changes = self.changes(stream, expected) if has_changes else ()
         changed = changes_digest(changes) if has_changes else NO_CHANGES
-        computed = codec.hash_event(domain, expected, event_id, epoch, raw_kind, version, payload, changed, previous)
+        try:
+            computed = codec.hash_event(domain, expected, event_id, epoch, raw_kind, version, payload, changed, previous)
+        except (TypeError, struct.error) as error:
+            raise self._damaged(stream, expected, _describe_misfit(epoch, version)) from error
+        if is_text != 1:
+            raise self._damaged(stream, expected, "a column has the wrong type")
         if prev_hash != previous or digest != computed:
             raise self._damaged(stream, expected, "its hash does not fit its content and the event before it")
         try:
@@ -281,7 +283,7 @@ class Reader:
         except (KeyError, msgspec.MsgspecError, RecursionError):
             kind = raw_kind.decode("utf-8", "backslashreplace")
             event = events.decode(kind, version, payload, f"{self.name}: stream {stream} seq {expected}")  # which says what is wrong
-        return StoredEvent(expected, event_id, Epoch(epoch), digest, event, changes)
+        return StoredEvent(expected, event_id, epoch, digest, event, changes)
 
     def _damaged(self, stream: StreamId, seq: Seq, what: str) -> CorruptError:
         return CorruptError(
@@ -360,6 +362,13 @@ class Reader:
             yield piece
         if total != blob.size or hasher.digest() != content:
             raise CorruptError(f"{self.name}: blob {content.hex()}: its chunks do not make up its content")
+
+
+def _describe_misfit(epoch: object, version: object) -> str:
+    """Why the columns of an event could not be hashed."""
+    if isinstance(epoch, int) and isinstance(version, int) and not (epoch >= 0 and 0 <= version < 1 << 32):
+        return "a number is out of range"
+    return "a column has the wrong type"
 
 
 def _integer(value: object, name: str) -> int:
