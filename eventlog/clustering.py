@@ -1,4 +1,4 @@
-"""Format 2 to format 3: the rows of `event` and `image_change` into the tree of their primary key.
+"""Format 2 to format 3: the rows of `image_change` into the tree of their primary key.
 
 The same statements read and write both kinds of tables, so a log of format 2 stays in use as it is; a compaction brings it over. No event,
 no change and no blob becomes another: the rows are copied inside SQLite, in one transaction that stands as a whole or not at all.
@@ -10,11 +10,11 @@ import apsw
 
 from eventlog.connection import SCHEMA_3, expected_triggers, read_trigger, schema_of, state_format
 
-KEYS = {"event": ("stream", "seq"), "image_change": ("stream", "seq", "idx")}
+KEYS = {"image_change": ("stream", "seq", "idx")}
 """The primary keys of the tables that format 3 keeps WITHOUT ROWID."""
 _AROUND = (
     "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND (type = 'view' OR type IN ('index', 'trigger')"
-    " AND tbl_name IN ('event', 'image_change')) ORDER BY type, name"
+    " AND tbl_name = 'image_change') ORDER BY type, name"
 )
 _TABLE = re.compile(r"CREATE TABLE (\w+) \(.*?\n\)(?: WITHOUT ROWID)?(?=;)", re.DOTALL)
 

@@ -118,7 +118,7 @@ def create_scratch(path: str, damaged: str) -> apsw.Connection:
 
 def schema_of(log_format: int) -> str:
     """The statements that make the tables, indices, triggers and views of a format, each format by what it adds to the one before. Format
-    3 keeps the rows of `event` and `image_change` in the tree of their primary key: one page less for each in a commit."""
+    3 keeps the rows of `image_change` in the tree of their primary key: one page less in a commit, and a smaller first image."""
     text = SCHEMA.read_text("utf-8")
     if log_format < 3:
         text = text.replace(_CLUSTERED, ");")
@@ -245,8 +245,8 @@ def _settle(connection: apsw.Connection, path: str, busy_ms: int, clock: Clock, 
 
 
 def set_page_size(connection: apsw.Connection) -> None:
-    """16 KiB: most events and changes fit into their page whole, also where a row may take a quarter of it only (eventlog/README, "Pages",
-    with the sizes that do not, and what smaller pages cost)."""
+    """16 KiB: most events and changes fit into their page several at a time (eventlog/README, "Pages": what a row of each size takes, also
+    the sizes that do badly, and what smaller pages cost)."""
     connection.pragma("page_size", PAGE_BYTES)
 
 

@@ -85,7 +85,7 @@ def _copy_by_row(handle: apsw.Connection, table: str, columns: list[str]) -> Non
 
 
 Key = tuple[str | int, ...]
-"""A stream, then numbers that are dense below what stands before them: (stream, seq) or (stream, seq, idx)."""
+"""A stream, then numbers that are dense below what stands before them: (stream, seq, idx)."""
 
 
 def _copy_by_key(handle: apsw.Connection, table: str, columns: list[str], keys: tuple[str, ...]) -> None:

@@ -22,7 +22,7 @@ CREATE TABLE event (
     prev_hash BLOB NOT NULL CHECK (length(prev_hash) = 32),
     hash BLOB NOT NULL CHECK (length(hash) = 32),
     PRIMARY KEY (stream, seq)
-) WITHOUT ROWID;
+);
 CREATE INDEX event_driver ON event (stream, seq) WHERE kind = 'driver_started';
 
 CREATE TABLE image_change (

@@ -1,5 +1,5 @@
 -- What format 3 has in place of what formats 1 and 2 have. It is run on a new log behind their statements, and on a log of format 2 that
--- becomes one of format 3. The rows of `event` and `image_change` are kept in the tree of their primary key besides (WITHOUT ROWID).
+-- becomes one of format 3. The rows of `image_change` are kept in the tree of their primary key besides (WITHOUT ROWID).
 
 -- One trigger for what an append does to a stream's row, where there were three: each costs every append its time.
 DROP TRIGGER stream_floor;

@@ -222,6 +222,38 @@ def make_golden_with_excludes(directory: Path) -> str:
     return path
 
 
+def make_golden_with_groups(directory: Path) -> str:
+    """The log that stands as golden/format-3-groups.sqlite: hard-link groups of symlinks and FIFOs in each kind that may have changes, an
+    output kept by stream, a session whose parent is in the log."""
+    path = str(directory / "log.sqlite")
+    twice = {**IMAGE, b"l": replace(IMAGE[b"l"], link=b"l"), b"l2": replace(IMAGE[b"l"], link=b"l")}
+    pipes = {**twice, b"p": replace(IMAGE[b"p"], link=b"p"), b"p2": replace(IMAGE[b"p"], link=b"p")}
+    after = {**{name: entry for name, entry in pipes.items() if name != b"l2"}, b"l": IMAGE[b"l"], b"z": LATER[b"z"]}
+    restored = {**after, b"": replace(after[b""], mtime_ns=8)}
+    create_log(path, STREAM, opened(image=twice), blobs(), CountingIds())
+    writer = open_writer(path)
+    writer.raise_floor(STREAM, Epoch(1), started())
+    observed = events.WorkspaceObserved(3, root_hash(pipes).hex(), [events.Untracked("s", "socket")])
+    writer.append(STREAM, Epoch(1), [Record(observed, diff(twice, pipes))], (), "observe")
+    writer.append(STREAM, Epoch(1), [attempt(1)], (), "intent")
+    outcome = settled(1, after, diff(pipes, after))
+    assert isinstance(outcome.event, events.CallSettled)
+    apart = events.Stderr(3, 3, cut=False, digest="3" * 64)
+    content = codec.content_id(OUTPUT).hex()
+    output = events.Output(len(OUTPUT) + 1, len(OUTPUT), True, content, "4" * 64, apart, held=True, missing="")
+    writer.append(STREAM, Epoch(1), [Record(replace(outcome.event, output=output), outcome.changes)], (), "outcome")
+    root = root_hash(after).hex()
+    decided = events.RecoveryDecided(6, "restore_and_interrupt", 2, 1, True, 5, root, "transactional", {})
+    finished = events.RestoreFinished(7, 6, root, 1, 0, 1)
+    writer.append(STREAM, Epoch(1), [Record(decided), Record(finished, diff(after, restored))], (), "restore")
+    parent = list(writer.reader.events(STREAM))
+    forked = fork_record(parent, Seq(7), name="fork", reason="forked", parent_log=writer.log_id, parent=STREAM, now_ms=20)
+    writer.open_stream(StreamId("fork"), forked, "fork", STREAM, Seq(7))
+    writer.close()
+    checkpoint(path)
+    return path
+
+
 def checkpoint(path: str) -> None:
     """Bring everything into the one file and remove the side files."""
     handle = apsw.Connection(path)

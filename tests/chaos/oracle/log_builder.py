@@ -32,7 +32,7 @@ TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT);
 CREATE TABLE stream (id TEXT PRIMARY KEY, parent TEXT, forked_at INTEGER, floor INTEGER, head_seq INTEGER, head_hash BLOB);
 CREATE TABLE event (stream TEXT, seq INTEGER, id BLOB UNIQUE, epoch INTEGER, kind TEXT, version INTEGER, payload TEXT,
-  prev_hash BLOB, hash BLOB, PRIMARY KEY (stream, seq)) WITHOUT ROWID;
+  prev_hash BLOB, hash BLOB, PRIMARY KEY (stream, seq));
 CREATE TABLE image_change (stream TEXT, seq INTEGER, idx INTEGER, path BLOB, op TEXT, kind TEXT, mode INTEGER, content BLOB,
   size INTEGER, target BLOB, link BLOB, xattrs BLOB, uid INTEGER, gid INTEGER, acl BLOB, mtime_ns INTEGER,
   PRIMARY KEY (stream, seq, idx)) WITHOUT ROWID;
