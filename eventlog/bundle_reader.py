@@ -243,6 +243,8 @@ class _StreamCheck:
         event = events.decode(found.kind, found.version, found.payload, "its event")
         if misplaced := events.find_misplacement(found.kind, found.seq, found.epoch, self._floor):
             raise CorruptError(misplaced)
+        if contradiction := events.find_contradiction(event, found.seq):
+            raise CorruptError(contradiction)
         if found.id in self._ids:
             raise CorruptError("its id is that of an event before it")
         self._ids.add(found.id)

@@ -5,13 +5,23 @@
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
 from eventlog.errors import CorruptError
 from eventlog.values import JsonBytes
 
+HIGHEST = (1 << 63) - 1
+"""What SQLite counts to."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=HIGHEST)]
+Number = Annotated[int, msgspec.Meta(ge=1, le=HIGHEST)]
+"""Of a call, an attempt, an event: they count from 1."""
+Instant = Annotated[int, msgspec.Meta(ge=-(1 << 53), le=1 << 53)]
+"""Unix milliseconds, within what every reader of JSON keeps as it is."""
+Nanoseconds = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=HIGHEST)]
+ExitCode = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 32) - 1)]
+Signal = Annotated[int, msgspec.Meta(ge=1, le=127)]
 Ended = Literal["finished", "interrupted"]
 Tracked = Literal["owners", "acls"]
 
@@ -28,18 +38,22 @@ class RootIdentity(msgspec.Struct, frozen=True):
 
     id: str
     inode: int
-    birth_ns: int | None
+    birth_ns: Nanoseconds | None
     filesystem: str
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.inode < 1 << 64:  # more than Meta can say
+            raise ValueError("an inode is a number of 64 bits")
 
 
 class DriverIdentity(msgspec.Struct, frozen=True):
     """A process, for ever: random nonce, pid, start time in clock ticks since boot, boot id, pid namespace."""
 
     nonce: str
-    pid: int
-    start_ticks: int
+    pid: Count
+    start_ticks: Count
     boot_id: str
-    pid_namespace: int
+    pid_namespace: Count
 
 
 class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -47,8 +61,8 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
     kind; ValueError otherwise, when one is made and when one is read."""
 
     kind: Literal["exited", "signaled", "timed_out", "start_failed"]
-    code: int | None = None
-    signal: int | None = None
+    code: ExitCode | None = None
+    signal: Signal | None = None
     error: str | None = None
 
     def __post_init__(self) -> None:
@@ -64,8 +78,8 @@ class Stderr(msgspec.Struct, frozen=True):
     """What a command wrote to standard error, where it was kept apart: `total` bytes, of which `kept` are kept; `digest` is the BLAKE3 of
     all."""
 
-    total: int
-    kept: int
+    total: Count
+    kept: Count
     cut: bool
     digest: str
 
@@ -78,8 +92,8 @@ class Output(msgspec.Struct, frozen=True, omit_defaults=True):
     output open after the command's end; `missing` why nothing is kept although there was some ("": it is kept).
     """
 
-    total: int
-    kept: int
+    total: Count
+    kept: Count
     cut: bool
     blob: str
     digest: str = ""
@@ -91,8 +105,8 @@ class Output(msgspec.Struct, frozen=True, omit_defaults=True):
 class ForkedCall(msgspec.Struct, frozen=True):
     """A settled call of the parent, as a fork needs it to go on from there."""
 
-    call: int
-    script_index: int | None
+    call: Number
+    script_index: Count | None
     tool: str
     ended: Ended
     root: str
@@ -103,7 +117,7 @@ class SessionOpened(msgspec.Struct, frozen=True):
 
     kind: ClassVar[str] = "session_opened"
     version: ClassVar[int] = 3
-    at_ms: int
+    at_ms: Instant
     name: str
     workspace: JsonBytes
     mode: Literal["transactional"]
@@ -112,7 +126,7 @@ class SessionOpened(msgspec.Struct, frozen=True):
     root: str
     root_identity: RootIdentity
     ledger_id: str
-    generation: int
+    generation: Count
     untracked: list[Untracked]
     excludes: list[JsonBytes]
     track: list[Tracked]
@@ -121,17 +135,17 @@ class SessionOpened(msgspec.Struct, frozen=True):
 class DriverStarted(msgspec.Struct, frozen=True):
     kind: ClassVar[str] = "driver_started"
     version: ClassVar[int] = 1
-    at_ms: int
+    at_ms: Instant
     identity: DriverIdentity
     ledger_id: str
-    generation: int
+    generation: Count
     kill_mark: Literal["pid-namespace", "cgroup", "cgroup1", "uts", "environment"]
 
 
 class WorkspaceObserved(msgspec.Struct, frozen=True):
     kind: ClassVar[str] = "workspace_observed"
     version: ClassVar[int] = 2
-    at_ms: int
+    at_ms: Instant
     root: str
     untracked: list[Untracked]
 
@@ -142,12 +156,12 @@ class SessionForked(msgspec.Struct, frozen=True):
 
     kind: ClassVar[str] = "session_forked"
     version: ClassVar[int] = 3
-    at_ms: int
+    at_ms: Instant
     name: str
     reason: Literal["forked", "imported", "moved", "salvaged"]
     parent_log: str
     parent: str
-    parent_seq: int
+    parent_seq: Number
     parent_hash: str
     mode: Literal["transactional"]
     on_interrupted: Literal["stop", "reissue", "continue"]
@@ -164,7 +178,7 @@ class InputAdmitted(msgspec.Struct, frozen=True):
 
     kind: ClassVar[str] = "input_admitted"
     version: ClassVar[int] = 1
-    at_ms: int
+    at_ms: Instant
     request_id: str
     input: dict[str, Any]
 
@@ -174,10 +188,10 @@ class AttemptStarted(msgspec.Struct, frozen=True):
 
     kind: ClassVar[str] = "attempt_started"
     version: ClassVar[int] = 2
-    at_ms: int
-    call: int
-    attempt: int
-    script_index: int | None
+    at_ms: Instant
+    call: Number
+    attempt: Number
+    script_index: Count | None
     tool: str
     input: dict[str, Any]
     policy: Literal["safe", "after-restore", "never", "ask"]
@@ -189,9 +203,9 @@ class AttemptStarted(msgspec.Struct, frozen=True):
 class CallSettled(msgspec.Struct, frozen=True):
     kind: ClassVar[str] = "call_settled"
     version: ClassVar[int] = 2
-    at_ms: int
-    call: int
-    attempt: int
+    at_ms: Instant
+    call: Number
+    attempt: Number
     ended: Ended
     label: str
     reason: str
@@ -206,10 +220,10 @@ class CallUndone(msgspec.Struct, frozen=True):
 
     kind: ClassVar[str] = "call_undone"
     version: ClassVar[int] = 1
-    at_ms: int
-    call: int
+    at_ms: Instant
+    call: Number
     reason: str
-    decision_seq: int
+    decision_seq: Number
 
 
 class CallReplayed(msgspec.Struct, frozen=True):
@@ -217,9 +231,9 @@ class CallReplayed(msgspec.Struct, frozen=True):
 
     kind: ClassVar[str] = "call_replayed"
     version: ClassVar[int] = 1
-    at_ms: int
-    call: int
-    attempt: int
+    at_ms: Instant
+    call: Number
+    attempt: Number
     root: str
 
 
@@ -228,7 +242,7 @@ class CheckpointTaken(msgspec.Struct, frozen=True):
 
     kind: ClassVar[str] = "checkpoint_taken"
     version: ClassVar[int] = 1
-    at_ms: int
+    at_ms: Instant
     manifest: str
     root: str
 
@@ -238,7 +252,7 @@ class ModeSwitched(msgspec.Struct, frozen=True):
 
     kind: ClassVar[str] = "mode_switched"
     version: ClassVar[int] = 1
-    at_ms: int
+    at_ms: Instant
     mode: str
     reason: str
 
@@ -246,12 +260,12 @@ class ModeSwitched(msgspec.Struct, frozen=True):
 class RecoveryDecided(msgspec.Struct, frozen=True):
     kind: ClassVar[str] = "recovery_decided"
     version: ClassVar[int] = 1
-    at_ms: int
+    at_ms: Instant
     label: str
-    call: int | None
-    attempt: int | None
+    call: Number | None
+    attempt: Number | None
     obligation: bool
-    target_seq: int | None
+    target_seq: Number | None
     target_root: str | None
     mode: str
     facts: dict[str, Any]
@@ -260,8 +274,8 @@ class RecoveryDecided(msgspec.Struct, frozen=True):
 class Quarantined(msgspec.Struct, frozen=True):
     kind: ClassVar[str] = "quarantined"
     version: ClassVar[int] = 1
-    at_ms: int
-    decision_seq: int
+    at_ms: Instant
+    decision_seq: Number
     directory: str
     paths: list[JsonBytes]
 
@@ -269,18 +283,18 @@ class Quarantined(msgspec.Struct, frozen=True):
 class RestoreFinished(msgspec.Struct, frozen=True):
     kind: ClassVar[str] = "restore_finished"
     version: ClassVar[int] = 2
-    at_ms: int
-    decision_seq: int
+    at_ms: Instant
+    decision_seq: Number
     root: str
-    restored: int
-    displaced: int
-    rounds: int
+    restored: Count
+    displaced: Count
+    rounds: Count
 
 
 class Synced(msgspec.Struct, frozen=True):
     kind: ClassVar[str] = "synced"
     version: ClassVar[int] = 1
-    at_ms: int
+    at_ms: Instant
     root: str
     boot_id: str
 
@@ -288,7 +302,7 @@ class Synced(msgspec.Struct, frozen=True):
 class SessionPaused(msgspec.Struct, frozen=True):
     kind: ClassVar[str] = "session_paused"
     version: ClassVar[int] = 1
-    at_ms: int
+    at_ms: Instant
     root: str
     reason: str
 
@@ -296,7 +310,7 @@ class SessionPaused(msgspec.Struct, frozen=True):
 class SessionResumed(msgspec.Struct, frozen=True):
     kind: ClassVar[str] = "session_resumed"
     version: ClassVar[int] = 1
-    at_ms: int
+    at_ms: Instant
 
 
 class SessionMoved(msgspec.Struct, frozen=True):
@@ -304,14 +318,14 @@ class SessionMoved(msgspec.Struct, frozen=True):
 
     kind: ClassVar[str] = "session_moved"
     version: ClassVar[int] = 1
-    at_ms: int
+    at_ms: Instant
     digest: str
 
 
 class SessionFailed(msgspec.Struct, frozen=True):
     kind: ClassVar[str] = "session_failed"
     version: ClassVar[int] = 1
-    at_ms: int
+    at_ms: Instant
     root: str
     reason: str
 
@@ -319,14 +333,14 @@ class SessionFailed(msgspec.Struct, frozen=True):
 class SessionFinished(msgspec.Struct, frozen=True):
     kind: ClassVar[str] = "session_finished"
     version: ClassVar[int] = 1
-    at_ms: int
+    at_ms: Instant
     root: str
 
 
 class Noted(msgspec.Struct, frozen=True):
     kind: ClassVar[str] = "noted"
     version: ClassVar[int] = 1
-    at_ms: int
+    at_ms: Instant
     text: str
 
 
@@ -385,10 +399,10 @@ E = TypeVar("E", bound=Event)
 class _AttemptStarted1(msgspec.Struct, frozen=True):
     """`attempt_started` version 1, before inputs could be redacted."""
 
-    at_ms: int
-    call: int
-    attempt: int
-    script_index: int | None
+    at_ms: Instant
+    call: Number
+    attempt: Number
+    script_index: Count | None
     tool: str
     input: dict[str, Any]
     policy: Literal["safe", "after-restore", "never", "ask"]
@@ -406,7 +420,7 @@ def _upcast_attempt_started_1(payload: bytes) -> Event:
 class _SessionOpened1(msgspec.Struct, frozen=True):
     """`session_opened` version 1, before paths could be excluded, and owners and ACLs tracked."""
 
-    at_ms: int
+    at_ms: Instant
     name: str
     workspace: JsonBytes
     mode: Literal["transactional"]
@@ -415,7 +429,7 @@ class _SessionOpened1(msgspec.Struct, frozen=True):
     root: str
     root_identity: RootIdentity
     ledger_id: str
-    generation: int
+    generation: Count
     untracked: list[Untracked]
 
 
@@ -430,12 +444,12 @@ def _upcast_session_opened_1(payload: bytes) -> Event:
 class _SessionForked1(msgspec.Struct, frozen=True):
     """`session_forked` version 1, of parents of that time."""
 
-    at_ms: int
+    at_ms: Instant
     name: str
     reason: Literal["forked", "imported", "moved", "salvaged"]
     parent_log: str
     parent: str
-    parent_seq: int
+    parent_seq: Number
     parent_hash: str
     mode: Literal["transactional"]
     on_interrupted: Literal["stop", "reissue", "continue"]
@@ -456,8 +470,8 @@ def _upcast_session_forked_1(payload: bytes) -> Event:
 class _Output1(msgspec.Struct, frozen=True):
     """`output` of that time: both streams in one, and no more of it than its size."""
 
-    total: int
-    kept: int
+    total: Count
+    kept: Count
     cut: bool
     blob: str
 
@@ -465,9 +479,9 @@ class _Output1(msgspec.Struct, frozen=True):
 class _CallSettled1(msgspec.Struct, frozen=True):
     """`call_settled` version 1, before output was kept by stream and with its digest."""
 
-    at_ms: int
-    call: int
-    attempt: int
+    at_ms: Instant
+    call: Number
+    attempt: Number
     ended: Ended
     label: str
     reason: str
@@ -531,6 +545,27 @@ def find_misplacement(kind: str, seq: int, epoch: int, floor: int) -> str:
     if kind == DriverStarted.kind:
         return "" if epoch > floor else f"driver_started at epoch {epoch}, not above the floor {floor}"
     return "" if epoch == floor else f"epoch {epoch} where the newest driver_started has {floor}"
+
+
+def find_contradiction(event: Event, seq: int) -> str:
+    """Why the numbers of an event cannot be true together at `seq`, each being possible by itself; "" when they can.
+
+    Asked before an append, and of what comes from somebody else. Its payload alone tells: no other event is looked at.
+    """
+    match event:
+        case CallSettled(output=Output() as output):
+            apart = output.stderr
+            if output.kept > output.total or (apart is not None and apart.kept > apart.total):
+                return "more of its output is kept than there was"
+            if apart is not None and (apart.total > output.total or apart.kept > output.kept):
+                return "more of its output is standard error than there is of both"
+        case CallUndone() | Quarantined() | RestoreFinished() if event.decision_seq >= seq:
+            return f"it carries out the decision at seq {event.decision_seq}, which does not precede it"
+        case RecoveryDecided() if event.target_seq is not None and event.target_seq >= seq:
+            return f"it goes back to seq {event.target_seq}, which does not precede it"
+        case _:
+            pass
+    return ""
 
 
 def decode(kind: str, version: int, payload: bytes, where: str) -> Event:

@@ -72,6 +72,8 @@ def encode_checked(event: events.Event, changes: Iterable[Change], name: str) ->
         payload = events.encode(event)
         check_nesting(payload)
         events.DECODERS[event.kind.encode(), event.version](payload)
+        if contradiction := events.find_contradiction(event, events.HIGHEST):
+            raise ValueError(contradiction)
         for change in changes:
             check_path(change.path)
             if change.entry is not None:

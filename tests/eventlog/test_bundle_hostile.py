@@ -336,7 +336,20 @@ STREAMS: dict[str, tuple[Callable[[], bundles.Records], str]] = {
     ),
     "an output of less than nothing": (
         lambda: bundles.forge(history_of(support_attempt(), settled_with(events.Output(1, -1, False, "ab" * 32)))),
-        "output names no content",
+        "payload of call_settled is damaged",
+    ),
+    "more kept than there was": (
+        lambda: bundles.forge(history_of(support_attempt(), settled_with(events.Output(1, 2, False, "ab" * 32)))),
+        "more of its output is kept than there was",
+    ),
+    "a call below zero": (
+        lambda: bundles.forge(history_of((replace(support_attempt()[0], call=-1), ()))),
+        "payload of attempt_started is damaged",
+    ),
+    "an instant beyond all clocks": (lambda: bundles.forge(history_of((events.Noted(1 << 62, "x"), ()))), "payload of noted is damaged"),
+    "a decision that was not taken yet": (
+        lambda: bundles.forge(history_of((events.RestoreFinished(1, 2, root_hash(ROOT).hex(), 0, 0, 1), ()))),
+        "the decision at seq 2, which does not precede it",
     ),
 }
 

@@ -1,10 +1,12 @@
 """Every kind of event goes into bytes and comes back; what is newer or unknown is refused by name."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from chaos.oracle.payloads import SHAPES, decode_payload
 from eventlog import events
@@ -97,6 +99,63 @@ def test_a_newer_version_is_refused_by_name(event: events.Event) -> None:
 def test_an_unknown_kind_is_refused_by_name() -> None:
     with pytest.raises(CorruptError, match="the place: unknown event kind 'session_teleported'"):
         events.decode("session_teleported", 1, b"{}", "the place")
+
+
+FREE = {"script", "input", "facts"}
+"""Fields that hold whatever JSON somebody else put there."""
+
+
+def with_each_number(value: Any, instead: object) -> Iterator[Any]:
+    """The value once for each whole number in it, `instead` in its place."""
+    match value:
+        case bool():
+            return
+        case int():
+            yield instead
+        case dict():
+            for name in value.keys() - FREE:
+                yield from ({**value, name: other} for other in with_each_number(value[name], instead))
+        case list():
+            for at, item in enumerate(value):
+                yield from ([*value[:at], other, *value[at + 1 :]] for other in with_each_number(item, instead))
+
+
+@pytest.mark.parametrize("instead", [1 << 64, 1 << 70, -(1 << 63) - 1, 1.5, "1", True], ids=str)
+@pytest.mark.parametrize("event", EXAMPLES, ids=name_example)
+def test_a_number_that_no_log_can_hold_is_damage(event: events.Event, instead: object) -> None:
+    made = list(with_each_number(json.loads(events.encode(event)), instead))
+    assert len(made) >= 1
+    for payload in made:
+        with pytest.raises(CorruptError, match=f"the place: payload of {event.kind}"):
+            events.decode(event.kind, event.version, json.dumps(payload).encode(), "the place")
+
+
+@pytest.mark.parametrize("event", EXAMPLES, ids=name_example)
+def test_nothing_but_an_instant_and_an_exit_code_is_below_zero(event: events.Event) -> None:
+    fields = json.loads(events.encode(event))
+    for below in with_each_number({**fields, "at_ms": "", "exit": None, "root_identity": None}, -1):
+        payload = json.dumps({**below, **{name: fields[name] for name in ("at_ms", "exit", "root_identity") if name in fields}}).encode()
+        with pytest.raises(CorruptError, match=f"the place: payload of {event.kind}"):
+            events.decode(event.kind, event.version, payload, "the place")
+
+
+CONTRADICTIONS: dict[str, tuple[events.Event, str]] = {
+    "kept": (replace(SETTLED[1], output=events.Output(3, 4, False, DIGEST)), "more of its output is kept"),
+    "kept apart": (replace(SETTLED[1], output=events.Output(9, 9, False, DIGEST, "", events.Stderr(1, 2, False, DIGEST))), "is kept"),
+    "apart": (replace(SETTLED[1], output=events.Output(9, 9, False, DIGEST, "", events.Stderr(10, 2, False, DIGEST))), "standard error"),
+    "apart kept": (replace(SETTLED[1], output=events.Output(9, 1, True, DIGEST, "", events.Stderr(9, 2, False, DIGEST))), "standard error"),
+    "undone": (events.CallUndone(14, 1, "lost", 6), "the decision at seq 6"),
+    "quarantined": (events.Quarantined(7, 6, "log-6", []), "the decision at seq 6"),
+    "restored": (events.RestoreFinished(8, 7, DIGEST, 1, 2, 3), "the decision at seq 7"),
+    "decided": (events.RecoveryDecided(6, "restore", 1, 1, True, 6, DIGEST, "transactional", {}), "goes back to seq 6"),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_numbers_that_contradict_each_other_are_told(name: str) -> None:
+    event, words = CONTRADICTIONS[name]
+    assert words in events.find_contradiction(event, 6)
+    assert all(events.find_contradiction(example, 100) == "" for example in EXAMPLES)
 
 
 @pytest.mark.parametrize("event", EXAMPLES, ids=name_example)
