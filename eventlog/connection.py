@@ -16,6 +16,7 @@ import apsw
 from eventlog.busy import BusyWait
 from eventlog.errors import BusyError, CorruptError, FullError, InternalError, LogMissingError, MisuseError, UncertainCommitError
 from eventlog.forks import keep_from_children
+from eventlog.held_files import check_wal_is_there
 from eventlog.holder import Holder, describe, look_up_holder
 from eventlog.ports import Clock, SystemClock
 from eventlog.show import show_text
@@ -203,6 +204,7 @@ def _open(path: str, flags: int, busy_ms: int, clock: Clock) -> apsw.Connection:
     if os.stat(path).st_size == 0:
         # SQLite would take the WAL beside an empty file for a stale one and delete it: evidence, and perhaps the only good copy.
         raise CorruptError(f"{show_text(path)}: the log is an empty file; put it back, its -wal file may hold the newest events")
+    check_wal_is_there(path)
     try:
         connection = apsw.Connection(name, flags=flags)
     except apsw.Error as error:

@@ -114,7 +114,11 @@ def _judge_side_files(facts: Facts) -> Iterator[Diagnosis]:
     wal = show_text(facts.path + "-wal")
     if facts.wal_bytes is None and facts.shm_bytes is not None:
         what = "the -wal is missing and the -shm is there: somebody removed it, and with it what was committed since the last checkpoint"
-        advice = "put the -wal back if you have it; else ask an anchor, `eventlog verify --anchor FILE`, or the ledger, `recovery plan`"
+        shm = show_text(facts.path + "-shm")
+        advice = (
+            f"put the -wal back if you have it; else remove {shm}, without which the log opens as it stands in the database, and ask an "
+            "anchor, `eventlog verify --anchor FILE`, or the ledger, `recovery plan`, what is gone"
+        )
         yield Diagnosis("wal_missing", what, wal, "events lost", advice)
     elif facts.wal_bytes is None:
         what = "there is no -wal: right for a log that was just made or is compacted; a copy of a log in use lacks its newest events then"

@@ -2,7 +2,7 @@
 
 import os
 
-from eventlog.errors import LogMissingError
+from eventlog.errors import CorruptError, LogMissingError
 from eventlog.show import show_text
 
 HeldFiles = tuple[tuple[int, int] | None, ...]
@@ -36,3 +36,18 @@ def _identity(path: str) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None  # the caller says what a missing file means
     return status.st_dev, status.st_ino
+
+
+def check_wal_is_there(path: str) -> None:
+    """Raise CorruptError where the WAL is gone and its index is not: whoever opens such a log begins a new WAL in silence, and with the old
+    one go the commits since the last checkpoint. Beside a process that has the log open, two WALs would then share one index.
+
+    SQLite makes the WAL before the index and removes it after: so the state is never one in between.
+    """
+    index, wal = path + "-shm", path + "-wal"
+    if os.path.exists(index) and not os.path.exists(wal) and os.path.exists(index):
+        name = show_text(path)
+        raise CorruptError(
+            f"{name}: its -wal is gone and its -shm is not: somebody removed it, and what was committed since the last checkpoint with it; "
+            f"put {name}-wal back, or remove {name}-shm to go on without it (`eventlog doctor {name}` says what else can tell)"
+        )

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 
 from eventlog.copying import copy_log
+from eventlog.held_files import check_wal_is_there
 from eventlog.reader import Reader
 from eventlog.show import show_text
 
@@ -21,6 +22,7 @@ def open_anywhere(path: str) -> Iterator[Reader]:
     Raises LogMissingError, CorruptError, MisuseError, BusyError, FullError.
     """
     with contextlib.ExitStack() as stack:
+        check_wal_is_there(path)  # a copy has no index to tell
         place = path if _is_workable(path) else copy_log(path, stack.enter_context(tempfile.TemporaryDirectory(prefix="eventlog-")))
         reader = Reader.open(place, name=show_text(path))  # messages name what the person named
         stack.callback(reader.close)

@@ -25,8 +25,9 @@ def _show_character(character: str) -> str:
 
 
 def show_text(text: str) -> str:
-    """`show_path` for text that may hold surrogate escapes (a path given by a person, a message that quotes one)."""
-    return show_path(text.encode("utf-8", "surrogateescape"))
+    """`show_path` for text that may hold surrogate escapes (a path given by a person, a message that quotes one). Nothing is shown of an
+    empty text: who names it in a sentence quotes it."""
+    return show_path(text.encode("utf-8", "surrogateescape")) if text else ""
 
 
 def decode_bytes(value: JsonBytes) -> bytes:

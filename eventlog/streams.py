@@ -19,4 +19,4 @@ def choose_stream(reader: Reader, session: str | None) -> StreamRow:
     names = ", ".join(show_text(row.id) for row in rows[:_SHOWN]) + (" ..." if len(rows) > _SHOWN else "")
     if session is None:
         raise MisuseError(f"{reader.name}: there are {len(rows)} sessions in this log; name one with --session: {names}")
-    raise MisuseError(f"{reader.name}: there is no session {show_text(session)} in this log; there are: {names}")
+    raise MisuseError(f"{reader.name}: there is no session {show_text(session) or repr('')} in this log; there are: {names}")

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from eventlog import codec
+from eventlog import codec, reading
 from eventlog.diagnosis import Diagnosis, can_be_opened, describe_uses, judge_files
+from eventlog.errors import CorruptError
 from eventlog.examination import Facts
 from eventlog.reader import Reader
 from eventlog.values import FORMAT, Seq, StreamId
@@ -119,6 +120,33 @@ def test_a_missing_wal_beside_a_shm_is_told(log: str) -> None:
     os.unlink(log + "-wal")
     (found,) = ask(log)
     assert (found["kind"], found["harm"]) == ("wal_missing", "events lost")
+
+
+READ_OR_WRITE = [("append", "--kind", "noted", "--text", "x"), ("show",), ("verify",), ("compact",), ("tail", "--for", "0")]
+
+
+@pytest.mark.parametrize("arguments", READ_OR_WRITE, ids=lambda arguments: arguments[0])
+def test_a_log_whose_wal_is_gone_is_refused_until_its_index_is_gone_too(log: str, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    Path(log + "-shm").write_bytes(bytes(32768))
+    os.rename(log + "-wal", tmp_path / "away")
+    before = Path(log).read_bytes()
+    command, *rest = arguments
+    code, _, error = run(command, log, *rest)
+    assert code == 1 and "log.sqlite-wal back, or remove" in error and error.count("\n") == 1
+    assert Path(log).read_bytes() == before and not os.path.exists(log + "-wal")
+    os.rename(tmp_path / "away", log + "-wal")
+    assert len(run("show", log)[1].splitlines()) == 9
+    for suffix in ("-wal", "-shm"):
+        os.unlink(log + suffix)
+    assert run("show", log)[0] == 0
+
+
+def test_a_log_whose_wal_is_gone_is_not_read_as_a_copy_either(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_is_workable", lambda path: False)  # as in a directory that cannot be written
+    Path(log + "-shm").write_bytes(bytes(32768))
+    os.unlink(log + "-wal")
+    with pytest.raises(CorruptError, match="its -wal is gone"), reading.open_anywhere(log):
+        pass
 
 
 def test_contents_that_were_given_up_and_orphans_are_remarks(log: str) -> None:

@@ -56,6 +56,10 @@ def test_case_04_any_text_becomes_one_printable_line(text: str) -> None:
     assert show_text(text.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")).isprintable()
 
 
+def test_an_empty_text_is_not_shown_as_the_root_is() -> None:
+    assert (show_text(""), show_path(b"")) == ("", ".")
+
+
 def test_case_04_no_two_names_are_shown_alike() -> None:
     assert len({show_path(name) for name in NAMES}) == len(NAMES)
 
