@@ -18,7 +18,7 @@ from eventlog import events
 from recovery.space.marks import find_cgroup_base
 from tests.crash.kill_table import ROLES, Cell, End, load_table
 from tests.helpers import is_running, read_contents, wait_until
-from tests.recovery.sessions import Driver, Sandbox, bash, write
+from tests.recovery.sessions import Driver, Sandbox, Table, bash, write
 
 # Waits without forking: reading a pipe that stays empty.
 WORKING = """printf half > b
@@ -28,10 +28,15 @@ until [ -e "$GATE" ]; do read -r -t 0.01 -u "$silent" || :; done
 printf whole > b
 echo "end $CALL_KEY" >> "$WITNESS"
 """
-SESSIONS = {
-    "command": (write("a", "one"), bash(WORKING), bash("cat a b > c")),
-    "file": (write("a", "one"), write("b", "whole"), bash("cat a b > c")),
-}
+
+def make_calls(call: str, policy: str) -> tuple[Table, ...]:
+    """Three calls; the second is the one under test."""
+    tested = bash(WORKING, policy=policy) if call == "command" else write("b", "whole", policy=policy)
+    return write("a", "one"), tested, bash("cat a b > c")
+
+
+POLICIES = {"command": "never", "file": "safe"}
+"""What a tool has when nothing is said."""
 BEFORE = {"a": b"one"}
 WORKSPACES = {
     "before": BEFORE,
@@ -141,7 +146,7 @@ class Stage:
         return sum(line.startswith("start ") for line in self.sandbox.witnessed())
 
 
-def play(sandbox: Sandbox, cell: Cell) -> Stage:
+def play(sandbox: Sandbox, cell: Cell, policy: str) -> Stage:
     """Play one cell to the end of the next drive."""
     step = cell.step
     if step.is_through:
@@ -150,7 +155,7 @@ def play(sandbox: Sandbox, cell: Cell) -> Stage:
     os.mkfifo(pipe)
     wait = (step.at,) if step.at else ()
     trace = str(sandbox.base / "trace")
-    session = sandbox.session(*SESSIONS[step.call])
+    session = sandbox.session(*make_calls(step.call, policy))
     driver = sandbox.start(
         "run", session, epoch=1, wait=wait, CRASHWORTHY_STEP_TRACE=trace, SESSION_KILL_MARK="cgroup", PIPE=str(pipe)
     )  # fmt: skip
@@ -196,12 +201,21 @@ def names(cells: list[Cell]) -> list[str]:
     return [cell.name for cell in cells]
 
 
-def check_cell(sandbox: Sandbox, cell: Cell) -> None:
+def rerun(end: End) -> End:
+    """The end of a cell that restores and interrupts, where the policy lets the command run again after the restore."""
+    return End(end.driver, "restore_and_rerun, rerun_restored", end.ran + 1, "after", 0)
+
+
+RERUN = [cell for cell in CELLS if cell.step.call == "command" and cell.end.decision == "restore_and_interrupt"]
+
+
+def check_cell(sandbox: Sandbox, cell: Cell, policy: str = "") -> None:
     if not find_cgroup_base():
         pytest.skip("no writable cgroup v2 here: the table is that of this kill mark")
-    stage = play(sandbox, cell)
-    assert judge(stage) == cell.end
-    check_call(stage, cell.end.workspace)
+    stage = play(sandbox, cell, policy or POLICIES[cell.step.call])
+    end = rerun(cell.end) if policy == "after-restore" else cell.end
+    assert judge(stage) == end
+    check_call(stage, end.workspace)
     check_nothing_lives(stage)
 
 
@@ -214,6 +228,17 @@ def test_who_is_killed_at_a_step_leaves_the_end_state_of_the_table(sandbox: Sand
 @pytest.mark.parametrize("cell", CELLS, ids=names(CELLS))
 def test_every_kill_of_the_table_leaves_its_end_state(sandbox: Sandbox, cell: Cell) -> None:
     check_cell(sandbox, cell)
+
+
+@pytest.mark.parametrize("cell", RERUN[1::12], ids=names(RERUN[1::12]))
+def test_a_command_that_may_run_again_after_a_restore_does(sandbox: Sandbox, cell: Cell) -> None:
+    check_cell(sandbox, cell, "after-restore")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("cell", RERUN, ids=names(RERUN))
+def test_every_command_that_may_run_again_after_a_restore_does(sandbox: Sandbox, cell: Cell) -> None:
+    check_cell(sandbox, cell, "after-restore")
 
 
 def test_the_sample_holds_every_step_and_every_role_alone_and_in_a_pair() -> None:
