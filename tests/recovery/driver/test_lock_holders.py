@@ -20,7 +20,7 @@ from recovery.space.records import ScanFailed
 from tests.helpers import is_running, wait_until
 from tests.recovery.sessions import Driver, Sandbox, bash
 
-SHORT = {"SESSION_LOCK_SECS": "0.2"}
+SHORT = {"SESSION_LOCK_SECS": "1"}  # not less: on a busy machine one who is at work may have a lock for that long
 LOG_HOLDER = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('BEGIN IMMEDIATE')"
 FILE_HOLDER = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX)"
 
