@@ -1,7 +1,7 @@
 # Two commands do all the set-up on a machine with Python 3.11 or newer, git and make:
 #   make chaos    make the environment, install, run the crash campaign of CI
 #   make test     likewise; the whole test suite on all cores
-#   make soak     likewise; the long image tests: all pairs of trees, 2 GiB, 100,000 files
+#   make soak     likewise; the long tests: all pairs of trees, 2 GiB, 100,000 files, every kill of the table, 1,000 of each race
 #   make syscalls likewise; kills in system calls, where there is strace
 #   make bench-image workspace images beside a bare walk, git, restic and borg; make bench-peers (as root) installs the last two
 #   make bench-space keyed commands beside a bare spawn and cua-spacesd, in the same environment as bench-log

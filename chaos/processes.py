@@ -55,13 +55,13 @@ def list_alive(root: int, without: int, roles: Mapping[int, str]) -> tuple[Alive
     commands: set[int] = set()
     alive = []
     for pid in list_descendants(root, without):  # parents first
-        if _is_command(pid) or int((read_stat(pid) or ["", "0"])[1]) in commands:
+        if is_command(pid) or int((read_stat(pid) or ["", "0"])[1]) in commands:
             commands.add(pid)
         alive.append(Alive(pid, "command" if pid in commands else roles.get(pid, "fork"), _name(pid)))
     return tuple(alive)
 
 
-def _is_command(pid: int) -> bool:
+def is_command(pid: int) -> bool:
     """Whether the process was executed with a call's key in its environment: forks of the engine never are."""
     try:
         return b"\0CALL_KEY=" in b"\0" + Path(f"/proc/{pid}/environ").read_bytes()

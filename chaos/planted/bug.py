@@ -16,10 +16,12 @@ old = "the sound text"
 new = "the wrong text"
 ```
 
-A bug of the log may name a test of the shipped suite of stores (`eventlog.conformance`) in place of `expect` and of what a campaign runs:
+A bug of the log may name a test of the shipped suite of stores (`eventlog.conformance`), one of the ledger and its processes a test of the
+suite of spaces (`recovery.space.conformance`), in place of `expect` and of what a campaign runs:
 
 ```toml
 conformance = "test_rule_L3_..."  # engine only: that test must fail by its own assertion
+suite = "spaces"                  # optional; "stores" when absent
 ```
 
 `[[given]]` tables have the form of `[[replace]]` and go into the sound copy as well: they switch off another line of defence that would
@@ -36,6 +38,7 @@ from eventlog.errors import MisuseError
 from recovery.script import load_toml
 
 Target = Literal["engine", "harness"]
+Suite = Literal["stores", "spaces"]
 
 HOME = Path(__file__).resolve().parent
 BUGS = HOME / "bugs"
@@ -47,7 +50,7 @@ PACKAGES: Mapping[Target, tuple[str, ...]] = {
 CHANGEABLE: Mapping[Target, tuple[str, ...]] = {"engine": PACKAGES["engine"], "harness": ("chaos",)}
 _ENDS = ("unknown", "fail")
 _OF_CAMPAIGNS = ("scenario", "step", "fault", "plan", "runs")
-_KEYS = {"name", "about", "target", "expect", "conformance", "given", "replace", *_OF_CAMPAIGNS}
+_KEYS = {"name", "about", "target", "expect", "conformance", "suite", "given", "replace", *_OF_CAMPAIGNS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class Replace:
 @dataclass(frozen=True, slots=True)
 class Selection:
     """What is run to meet a bug: a campaign, by the options of `chaos` with the same names, or, when `conformance` is not empty, that
-    test of the suite of stores; and what both copies are given."""
+    test of `suite`; and what both copies are given."""
 
     target: Target
     scenario: str
@@ -72,6 +75,7 @@ class Selection:
     runs: int | None
     given: tuple[Replace, ...]
     conformance: str = ""
+    suite: Suite = "stores"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,8 @@ def _selection(table: Mapping[str, Any], target: Target, given: tuple[Replace, .
     if runs is not None and (type(runs) is not int or runs < 1):
         raise MisuseError(f"{file}: runs must be a number above 0, found {runs!r}")
     test = _conformance(table, target, file)
-    return Selection(target, words["scenario"], words["step"], words["fault"], words["plan"], runs, given, test)
+    suite = _suite(table, test, file)
+    return Selection(target, words["scenario"], words["step"], words["fault"], words["plan"], runs, given, test, suite)
 
 
 def _conformance(table: Mapping[str, Any], target: Target, file: Path) -> str:
@@ -169,6 +174,16 @@ def _conformance(table: Mapping[str, Any], target: Target, file: Path) -> str:
         if key in table:
             raise MisuseError(f"{file}: {key} belongs to a campaign; a bug with a conformance test has none")
     return _text(table, "conformance", file)
+
+
+def _suite(table: Mapping[str, Any], test: str, file: Path) -> Suite:
+    match table.get("suite", "stores"):
+        case "stores":
+            return "stores"
+        case "spaces" if test:
+            return "spaces"
+        case other:
+            raise MisuseError(f"{file}: suite {other!r} is unknown or has no conformance beside it; use stores or spaces")
 
 
 def _replaces(table: Mapping[str, Any], key: str, target: Target, file: Path) -> tuple[Replace, ...]:

@@ -25,7 +25,7 @@ def planted(
     jobs: Annotated[int | None, typer.Option(metavar="N", help="bugs at a time; one per core when absent")] = None,
     json: Annotated[str, typer.Option(metavar="F", help="also write the outcomes to F as JSON; - prints only that")] = "",
 ) -> int:
-    """Plant known bugs into copies of the packages and tell which are caught: by a campaign, or by a test of the suite of stores."""
+    """Plant known bugs into copies of the packages and tell which are caught: by a campaign, or by a test of a shipped suite."""
     if jobs is not None and jobs < 1:
         raise MisuseError(f"--jobs {jobs} must be at least 1")
     chosen = choose_bugs(load_bugs(), "harness" if harness else "engine", bug or [])

@@ -84,7 +84,7 @@ def run_sound(selection: Selection, directory: Path) -> str:
     """Run what a selection says on a sound copy made in `directory`; "" when it passed, else why nothing can be concluded."""
     plant("(the sound copy)", selection.target, selection.given, directory / "copy")
     if selection.conformance:
-        return describe_missing() or find_trouble(selection.conformance, run_test(selection.conformance, directory))
+        return describe_missing() or find_trouble(selection.conformance, run_test(selection.conformance, directory, selection.suite))
     ran = run_campaign(selection, directory)
     if ran.verdict is Verdict.PASS:
         return ""
@@ -100,7 +100,7 @@ def plant_bug(bug: Bug, directory: Path) -> None:
 def hunt(bug: Bug, directory: Path) -> Outcome:
     """Run what the bug's selection says on the copy in `directory`. The sound copy has passed."""
     if bug.selection.conformance:
-        return judge_tested(bug.selection.conformance, run_test(bug.selection.conformance, directory))
+        return judge_tested(bug.selection.conformance, run_test(bug.selection.conformance, directory, bug.selection.suite))
     return judge(bug, run_campaign(bug.selection, directory))
 
 

@@ -1,4 +1,4 @@
-"""Hunting a bug of the log by one test of the shipped suite of stores (`eventlog.conformance`).
+"""Hunting a bug by one test of a shipped suite: that of stores (`eventlog.conformance`) or of spaces (`recovery.space.conformance`).
 
 What must hold:
 - The test that the bug file names runs in a process of its own, on a copy and nothing else of the project.
@@ -13,14 +13,17 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from chaos.planted.bug import Suite
+
 SUITE_SECS = 300.0
 """Far above any single test: only one that hangs meets it."""
 
+SUITES: Mapping[Suite, str] = {"stores": "eventlog.conformance", "spaces": "recovery.space.conformance"}
 End = Literal["passed", "failed", "error", "skipped"]
 _ASSERTED = ("assert ", "AssertionError", "Failed: ")
 """How the message of a failed test begins when the test itself said so: a plain assert, one with words, pytest.fail and pytest.raises."""
@@ -64,13 +67,14 @@ def find_trouble(name: str, ran: SuiteRan) -> str:
     return f"the sound copy does not pass: {worst[0].name} {worst[0].end}: {worst[0].message}" if worst else ""
 
 
-def run_test(name: str, directory: Path, seconds: float = SUITE_SECS) -> SuiteRan:
-    """Run the suite's test `name` (all its parameter sets) on `directory`/copy, for the SQLite store, for at most `seconds`."""
+def run_test(name: str, directory: Path, suite: Suite = "stores", seconds: float = SUITE_SECS) -> SuiteRan:
+    """Run the suite's test `name` (all its parameter sets) on `directory`/copy, for the SQLite store or for local processes, for at most
+    `seconds`."""
     report, settings = directory / "junit.xml", directory / "pytest.ini"
     settings.write_text("[pytest]\n", "utf-8")  # no settings of anybody else
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "PYTEST"))}
     environment |= {"PYTHONPATH": str(directory / "copy"), "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    command, began = suite_command(name, settings, report, directory / "tests"), time.monotonic()
+    command, began = suite_command(SUITES[suite], name, settings, report, directory / "tests"), time.monotonic()
     try:
         done = subprocess.run(
             command, cwd=directory, env=environment, capture_output=True, text=True, errors="replace", timeout=seconds, check=False
@@ -82,10 +86,10 @@ def run_test(name: str, directory: Path, seconds: float = SUITE_SECS) -> SuiteRa
     return SuiteRan(read_report(report, name), time.monotonic() - began, words)
 
 
-def suite_command(name: str, settings: Path, report: Path, temporary: Path) -> Sequence[str]:
+def suite_command(package: str, name: str, settings: Path, report: Path, temporary: Path) -> Sequence[str]:
     """The command of a run. -P: what is imported is the copy, never what lies where this command was typed."""
     pytest = [sys.executable, "-P", "-m", "pytest", "-q", "-c", str(settings), "-p", "no:cacheprovider"]
-    suite = ["-p", "eventlog.conformance.plugin", "--pyargs", "eventlog.conformance", "-k", name]
+    suite = ["-p", f"{package}.plugin", "--pyargs", package, "-k", name]
     return [*pytest, *suite, "--junit-xml", str(report), "--basetemp", str(temporary)]
 
 

@@ -8,6 +8,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 import pytest
@@ -19,12 +20,13 @@ from chaos.planted.bug import BUGS, PACKAGES, Bug, Replace, campaign_options, lo
 from chaos.planted.command import describe, exit_code_of
 from chaos.planted.hunt import Caught, Missed, Ran, Unproved, hunt, judge, judge_tested, plant_bug
 from chaos.planted.plant import INSTALLED, apply_changes, copy_packages
-from chaos.planted.suite import CaseRan, End, SuiteRan, describe_missing, find_trouble, run_test
+from chaos.planted.suite import SUITES, CaseRan, End, SuiteRan, describe_missing, find_trouble, run_test
 from chaos.results import Action, OracleVerdict, Trial, TrialResult, Verdict
 from chaos.scenario import load_scenario
 from chaos.step import parse_short_step
 from eventlog import conformance
 from eventlog.errors import MisuseError
+from recovery.space import conformance as space_conformance
 from tests.chaos.fakes import make_result
 
 ALL = load_bugs()
@@ -48,6 +50,8 @@ REALLY_RUN = (
 )
 # Hunted by a test of the suite of stores.
 OF_THE_LOG = ("wal-left-behind", "floor-unchecked", "path-before-lock")
+# By a test of the suite of spaces.
+OF_SPACES = ("end-told-before-record", "running-key-evicted", "start-time-ignored")
 SOUND = """
 name = "mine"
 about = "what it breaks"
@@ -85,6 +89,8 @@ MISTAKES = {
         'target = "harness"\nconformance = "test_x"\n[[replace]]\nfile = "chaos/plan.py"',
         "only engine bugs are hunted by a conformance test",
     ),
+    "a suite that is not there": ('expect = ["order"]', 'conformance = "test_x"\nsuite = "space"', "suite 'space' is unknown"),
+    "a suite without a test of it": ('about = "what', 'suite = "spaces"\nabout = "what', "suite 'spaces' is unknown or has no conformance"),
     "an empty conformance test": ('expect = ["order"]', 'conformance = ""', "conformance is missing or not a string"),
     "runs": ('about = "what', 'runs = 0\nabout = "what', "runs must be a number above 0, found 0"),
 }
@@ -246,13 +252,17 @@ def case(end: End, message: str = "", name: str = NAME) -> CaseRan:
     return CaseRan(name, end, message)
 
 
-def test_the_three_bugs_of_the_log_are_hunted_by_tests_that_the_suite_has() -> None:
-    assert {bug.name for bug in CONFORMANCE} >= set(OF_THE_LOG)
-    modules = Path(conformance.__path__[0]).glob("test_*.py")
+@pytest.mark.parametrize(
+    ("suite", "names", "package"), [("stores", OF_THE_LOG, conformance), ("spaces", OF_SPACES, space_conformance)], ids=["stores", "spaces"]
+)
+def test_bugs_are_hunted_by_tests_that_the_suites_have(suite: str, names: tuple[str, ...], package: ModuleType) -> None:
+    bugs = [bug for bug in CONFORMANCE if bug.selection.suite == suite]
+    assert {bug.name for bug in bugs} >= set(names) and SUITES[bugs[0].selection.suite] == package.__name__
+    modules = Path(package.__path__[0]).glob("test_*.py")
     there = [node.name for file in modules for node in ast.parse(file.read_bytes()).body if isinstance(node, ast.FunctionDef)]
-    assert [there.count(bug.selection.conformance) for bug in CONFORMANCE] == [1] * len(CONFORMANCE)
+    assert [there.count(bug.selection.conformance) for bug in bugs] == [1] * len(bugs)
     # -k selects by a part of a name: what else it selects would only cost time.
-    assert [sum(bug.selection.conformance in name for name in there) for bug in CONFORMANCE] == [1] * len(CONFORMANCE)
+    assert [sum(bug.selection.conformance in name for name in there) for bug in bugs] == [1] * len(bugs)
 
 
 @pytest.mark.parametrize("words", ["assert 1 == 2", "AssertionError: gone", "Failed: DID NOT RAISE StaleEpochError"])
@@ -324,7 +334,7 @@ def planted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Planted:
     return run
 
 
-@pytest.mark.parametrize("names", [*REALLY_RUN, OF_THE_LOG], ids="+".join)
+@pytest.mark.parametrize("names", [*REALLY_RUN, OF_THE_LOG, OF_SPACES], ids="+".join)
 def test_the_campaign_or_the_suite_catches_engine_bugs(names: tuple[str, ...], planted: Planted) -> None:
     code, said, document = planted(*(word for name in names for word in ("--bug", name)))
     assert code == 0, said

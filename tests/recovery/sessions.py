@@ -184,6 +184,7 @@ class Sandbox:
         self.root.mkdir()
         self.steps = Steps(base / "steps")
         self.user = 0
+        self.boot = ""  # the boot id that drivers started from now on see; "" for the machine's own
         self._drivers: list[Driver] = []
 
     def session(self, *calls: Table, file: str = "session.toml", **settings: Any) -> Path:
@@ -210,6 +211,7 @@ class Sandbox:
             "error": str(error),
             "status": str(status),
             "user": self.user,
+            "boot": self.boot,
         }
         driver = Driver(Zygote.fork(request), out, error, status)
         self._drivers.append(driver)

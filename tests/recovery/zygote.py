@@ -1,6 +1,6 @@
 """A warm process that forks `recovery` commands: what a test's driver costs is then a fork, not the import of everything.
 
-Run as a file. Each line on stdin is a request (JSON: arguments, environment, directory, out, error, status, user); the answer is the
+Run as a file. Each line on stdin is a request (JSON: arguments, environment, directory, out, error, status, user, boot); the answer is the
 pid. When the process has ended, its wait status appears in the file `status`.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 import pyfastcdc
 
 from eventlog import console
+from eventlog.ports import LinuxHost
 from recovery.__main__ import app, main
 
 
@@ -39,7 +40,8 @@ def fork_command(request: dict[str, Any]) -> int:
 
 
 def become_command(request: dict[str, Any]) -> None:
-    """Take over streams, environment, directory, arguments and user."""
+    """Take over streams, environment, directory, arguments, user and, where one is given, another boot id: for it and all that it
+    forks the machine was started again."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     for number, descriptor in enumerate(
         (os.open("/dev/null", os.O_RDONLY), os.open(request["out"], flags), os.open(request["error"], flags))
@@ -53,6 +55,8 @@ def become_command(request: dict[str, Any]) -> None:
         os.setgroups([])
         os.setgid(request["user"])
         os.setuid(request["user"])
+    if request["boot"]:
+        LinuxHost.boot_id = lambda self: str(request["boot"])  # type: ignore[method-assign]
     sys.argv = ["recovery", *request["arguments"]]
 
 

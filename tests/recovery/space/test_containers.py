@@ -8,13 +8,18 @@ from pathlib import Path
 import pytest
 
 from eventlog import events
-from eventlog.ports import FakeHost
+from eventlog.errors import DeathUnprovedError, FenceIncompleteError
+from eventlog.ports import FakeHost, LinuxHost, SystemClock
+from recovery.space import condemned
+from recovery.space.condemned import Sweep, Trust
 from recovery.space.containers import hold_namespace
 from recovery.space.marks import find_cgroup_base
 from recovery.space.marks.descendants import list_children
-from tests.helpers import kill_process, read_tree, wait_until
+from recovery.space.records import Advance, LedgerState
+from tests.helpers import is_running, kill_process, read_tree, wait_until
 from tests.recovery.driver.test_lock_holders import unshare
 from tests.recovery.sessions import Sandbox, bash
+from tests.recovery.space.ledgers import make_ledger, prepare_key, view
 from tests.recovery.space.test_kill_shapes import MARKS
 
 RUN = 'echo $$ >> "$WITNESS"; echo one > a; sleep 300'
@@ -94,6 +99,42 @@ def test_rule_S9_a_persons_word_is_recorded_in_ledger_and_log(sandbox: Sandbox) 
     ]
     assert sandbox.run("drive", sandbox.state, **ENVIRONMENT).code == 78
     assert sandbox.settled()[0][2] == "interrupted"
+
+
+def test_rule_S9_a_person_who_is_wrong_is_not_believed_where_something_lives(sandbox: Sandbox) -> None:
+    """A command runs, its driver is dead: it is seen, claimed by nobody, and ended; nothing was taken for dead on anybody's word."""
+    gated = 'echo "$CALL_KEY" >> "$WITNESS"; echo one > a; until [ -e "$GATE" ]; do sleep 0.01; done'
+    driver = sandbox.start("run", sandbox.session(bash(gated)), epoch=1)
+    wait_until(sandbox.witnessed, "the command's start")
+    (shim,) = [one.start.identity.pid for one in sandbox.ledger().attempts.values() if one.start and one.prepared.kind == "command"]
+    driver.kill()
+    assert is_running(shim)
+    settled = sandbox.run("settle", sandbox.state, "--processes-dead")
+    assert settled.code == 0, settled.err
+    assert not is_running(shim) and proved(sandbox) == [("", False)]
+    assert sandbox.run("drive", sandbox.state).code == 78
+    assert (sandbox.settled()[0][2], sandbox.labels()) == ("interrupted", ["restore_and_interrupt"])
+    assert not (sandbox.root / "a").exists()
+
+
+def test_rule_S9_a_persons_word_does_not_overrule_what_is_seen_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is only unproved is taken for dead; what does not die although it is killed stays an error, and nothing is recorded of it."""
+
+    def sweep(error: FenceIncompleteError, directory: Path) -> LedgerState:
+        def kill(*_: object, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr(condemned, "kill_mark", kill)
+        directory.mkdir()
+        ledger = make_ledger(directory, prepare_key("k"), Advance(2, "log", 1, "hash", {"k": "condemned"}, []))
+        trust = Trust(all_dead=True)
+        Sweep(str(directory), SystemClock(), LinuxHost(), trust).kill_condemned(ledger, 2, frozenset())
+        return view(ledger.path)
+
+    assert sweep(DeathUnprovedError("nobody knows"), tmp_path / "unproved").attempts == {}  # resolved, and set aside
+    with pytest.raises(FenceIncompleteError, match="process 7 does not die"):
+        sweep(FenceIncompleteError("process 7 does not die"), tmp_path / "alive")
+    assert not view(tmp_path / "alive" / "ledger").attempts["k"].is_proved_dead
 
 
 @pytest.mark.parametrize("mark", MARKS)

@@ -125,9 +125,12 @@ def test_a_call_says_more_than_its_session(sandbox: Sandbox) -> None:
 
 def test_rule_S5_a_shim_that_is_silent_is_treated_as_gone(sandbox: Sandbox) -> None:
     """Held, not stopped: it runs and does not answer. The driver ends it and halts (S7)."""
-    step = "shim.1@1:sweep.before:1"
-    driver = sandbox.start("run", sandbox.session(bash("echo one > a")), epoch=1, wait=(step,), SESSION_SILENT_SECS="0.5")
+    step, waiting = "shim.1@1:sweep.before:1", "driver@1:command.wait:1"
+    session = sandbox.session(bash("echo one > a"))
+    driver = sandbox.start("run", session, epoch=1, wait=(step, waiting), SESSION_SILENT_SECS="0.5")
+    sandbox.steps.wait(waiting, driver)
     pid = sandbox.steps.wait(step, driver)
+    sandbox.steps.release(waiting)  # only now is the shim asked: one that is slow on its way there is not taken for silent
     assert driver.end() == 1
     assert f"the shim {pid} has not answered for 0.5 s and is ended" in driver.err
     wait_until(lambda: not is_running(pid), "the end of the shim")
