@@ -146,10 +146,10 @@ class LocalSpace:
             self._helpers.append(self._ask(begin).identity)
             self._has_begun = True
 
-    def start_worker(self, root: str) -> None:
-        """Have the file worker forked; it registers itself before it serves."""
+    def start_worker(self, root: str, *, is_synced: bool = False) -> None:
+        """Have the file worker forked; it registers itself before it serves. `is_synced`: see StartWorker."""
         self._begin()
-        request = StartWorker(self._epoch, self._helper_mark("worker"), os.fsencode(root), self.space_id)
+        request = StartWorker(self._epoch, self._helper_mark("worker"), os.fsencode(root), self.space_id, is_synced)
         self._send(self._spawner, request, "spawner")
         identity, self._worker = self._receive_forked("file worker")
         self._helpers.append(identity)

@@ -330,10 +330,15 @@ def _attempt(state: LedgerState, key: str, where: str) -> Attempt:
     return attempt
 
 
+def _is_by_hand(prepared: Prepare) -> bool:
+    """Neither of a call nor of a decision: no collection ever drops it."""
+    return prepared.call is None and (prepared.kind != "work" or decision_of(prepared.key) is None)
+
+
 def _set_aside(state: LedgerState, key: str) -> None:
-    """Keep a command by hand that is resolved as its bytes."""
+    """Keep a command or a change of files by hand that is resolved as its bytes."""
     attempt = state.attempts[key]
-    if attempt.is_resolved and attempt.prepared.call is None and attempt.prepared.kind == "command":
+    if attempt.is_resolved and _is_by_hand(attempt.prepared):
         del state.attempts[key]
         state.ended[key] = msgspec.Raw(_encoder.encode(attempt))
 
@@ -388,7 +393,7 @@ def _keep(state: LedgerState, attempt: Attempt) -> None:
     state.attempts[prepared.key] = attempt
     if prepared.call is not None:
         state.keys_by_call.setdefault(prepared.call, []).append(prepared.key)
-    elif prepared.kind != "command":
+    elif not _is_by_hand(prepared):
         state.work_keys.append(prepared.key)
 
 

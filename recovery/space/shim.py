@@ -30,12 +30,13 @@ from recovery.space.command import keep_from_commands, start
 from recovery.space.confined import StartError
 from recovery.space.floor_poll import FloorPoll
 from recovery.space.kernel import become_subreaper, name_process
-from recovery.space.ledger import Ledger, append_fenced
+from recovery.space.ledger import Ledger
 from recovery.space.output import STDERR_SUFFIX, Kept, OutputKeeper, output_path, save_output
 from recovery.space.protocol import Delayed, Ended, Failed, RunCommand, Stale, StartShim, StreamName
 from recovery.space.readers import Readers
 from recovery.space.records import Exited, Start
 from recovery.space.running import Running
+from recovery.space.starting import append_start
 
 KILL_AFTER_TERM_SECS = 2.0
 DRAIN_SECS = 0.05
@@ -109,7 +110,7 @@ class _Shim:
                 self._joined = marks.join_mark(self._order.mark)
             steps.enter(f"shim.{self._order.ordinal}", self._order.epoch)
             with _listen(self._directory, self._leaf) as listener:
-                append_fenced(self._ledger, self._order.epoch, self._starting_mark())
+                append_start(self._ledger, self._order.epoch, self._starting_mark())
                 poll = FloorPoll(self._clock, self._look_at_floor)
                 readers = Readers(listener, self._request.key, self._identity, self._keepers, poll, self._end_command)
                 self._run(readers)

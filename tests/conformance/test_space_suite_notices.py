@@ -19,14 +19,15 @@ FAILS = (AssertionError, pytest.fail.Exception, CrashworthyError, InternalError)
 
 WRONG: dict[str, tuple[str, str, Test]] = {
     "a key runs again": (
-        '            case Replay():\n                return "replayed"',
-        '            case Replay():\n                self._world.begin(request)\n                return "started"',
+        "        digest = digest_request(request)\n        if (how := self._judge",
+        "        digest = digest_request(request)\n        if judge_key(self._world.state, request.key, None, digest).__class__ is Replay:\n"
+        '            self._world.begin(request)\n            return "started"\n        if (how := self._judge',
         test_keys.test_rule_S4_a_key_that_ended_is_replayed_with_the_same_bytes,
     ),
     "another request passes": (
-        "judge_key(self._world.state, request.key, None, digest)",
-        "(lambda known: judge_key(self._world.state, request.key, None, known.prepared.digest if known else digest))"
-        "(self._world.state.find(request.key))",
+        "judge_key(self._world.state, key, None, digest)",
+        "(lambda known: judge_key(self._world.state, key, None, known.prepared.digest if known else digest))"
+        "(self._world.state.find(key))",
         test_keys.test_rule_S4_the_same_key_with_another_request_is_refused_and_nothing_runs,
     ),
     "a stale start passes": (
