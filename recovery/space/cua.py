@@ -180,7 +180,7 @@ class CuaSpace:
         return "started"
 
     def change(self, epoch: int, request: FileRequest) -> How:
-        raise MisuseError(f"{self._daemon.name}: file changes are unavailable there ({UNAVAILABLE['file changes']}); start a command instead")
+        raise MisuseError(f"{self._daemon.name}: file changes are unavailable: {UNAVAILABLE['file changes']}")
 
     def _begin(self, transaction: LedgerTransaction, epoch: int, request: CommandRequest, exec_id: str) -> None:
         transaction.append(Start(request.key, NOBODY, "", self._clock.now_ms()))

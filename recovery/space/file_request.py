@@ -1,4 +1,4 @@
-"""What a change of files is, as one value: described by whoever asks, remembered by the ledger as its digest, done by the file worker. Pure.
+"""What a change of files is, as one value: described by whoever asks, remembered by its digest, done by the file worker. Pure.
 
 The digest is what a key stands for (rule S3); its domain is another than that of commands, so that no key is ever both.
 """

@@ -192,7 +192,7 @@ class StandaloneSpace:
             attach(self._paths.directory, self._ledger, key, epoch, self._clock, self._host, sink or _hear_nothing)
             ended = self.look(key)
         self._check_fence(epoch)  # a sweep of a newer epoch: what looks lost or cut is fenced
-        if ended is None:
+        if ended is None or ended.word is AttemptWord.LOST:
             raise LostProcessError(f"{show_text(key)} has ended without a record; an advance of the epoch proves it dead")
         return ended
 

@@ -82,7 +82,7 @@ def bind_workspace(
         raise MisuseError(f"the workspace {show_text(real)} is not a directory; make it, or name another")
     place, own = look_at(real), look_at(directory)
     if contains(place, own) or contains(own, place):
-        raise MisuseError(f"the workspace {show_text(real)} and the space in {show_text(directory)} contain each other; move one of them out")
+        raise MisuseError(f"the workspace {show_text(real)} and the space in {show_text(directory)} contain each other; move one out")
     holders.claim(real, SPACE_HOLDER + space_id, directory, is_finished)
     if known is not None:
         return known

@@ -34,10 +34,10 @@ def test_rule_S4_a_change_that_is_asked_for_again_is_replayed_without_a_second_e
     subject.lay("f", b"ab")
     assert change(space, "e", Edit(b"f", b"b", b"bb")) == ("started", 0)
     first = space.look("e")
-    subject.lay("f", b"b by hand")
+    subject.lay("f", b"by hand")
     other = subject.open()
     assert change(other, "e", Edit(b"f", b"b", b"bb")) == ("replayed", 0)
-    assert other.look("e") == first and subject.read("f") == b"b by hand"
+    assert other.look("e") == first and subject.read("f") == b"by hand"
     other.close()
 
 
@@ -55,7 +55,10 @@ def test_rule_S4_the_same_key_with_another_change_is_refused(space: Space, subje
 def test_what_cannot_be_changed_is_recorded_with_its_reason_and_changes_nothing(space: Space, subject: Subject) -> None:
     require(space, "file changes")
     subject.lay("f", b"aa")
-    for number, act in enumerate((Edit(b"f", b"no", b""), Edit(b"f", b"a", b""), Edit(b"none", b"a", b""), Delete(b"none"), Write(b"f/g", b""))):
+    asked: list[Write | Edit | Delete] = [
+        Edit(b"f", b"no", b""), Edit(b"f", b"a", b""), Edit(b"none", b"a", b""), Delete(b"none"), Write(b"f/g", b""),
+    ]  # fmt: skip
+    for number, act in enumerate(asked):
         assert change(space, f"k{number}", act) == ("started", 1)
     assert subject.read("f") == b"aa"
     change(space, "below", Write(b"d/f", b"x"))
