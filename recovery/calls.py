@@ -21,6 +21,7 @@ from recovery.capture import Capture, capture_after_call, capture_outside, commi
 from recovery.context import Context
 from recovery.files import ready_side
 from recovery.labels import Label
+from recovery.left_behind import handle_outsiders
 from recovery.script import BashCall, Call, EditCall, WriteCall, call_from_json, call_to_json, parse_left_behind
 from recovery.space.keys import announce
 from recovery.space.ledger import append_fenced, compact_if_large
@@ -146,15 +147,18 @@ def choose_left_behind(context: Context, call: BashCall) -> LeftBehind:
 
 
 def settle_command(context: Context, exited: Exited, label: str) -> None:
-    """Adopt a command's exit: scan, and commit the outcome with what it changed."""
-    mark = context.ledger.state.attempts[exited.key].prepared.mark
+    """Adopt a command's exit: end what of it is outside its mark, scan, and commit the outcome with what it changed."""
+    attempt = context.ledger.state.attempts[exited.key]
+    mark = attempt.prepared.mark
     out, err = context.space.read_output(mark, exited)
     data = out + err
     output = describe_output(exited, data)
     call = _open_call(context)
     asked = call_from_json(call.input, f"call {call.number}")
-    has_failed = isinstance(asked, BashCall) and choose_left_behind(context, asked) == "fail" and exited.survivors > 0
-    left = f"left {exited.survivors} processes running, which were ended" if has_failed else ""
+    policy = choose_left_behind(context, asked) if isinstance(asked, BashCall) else "kill"
+    outside = handle_outsiders(context, attempt, KEY_VARIABLE, policy)
+    has_failed = policy == "fail" and exited.survivors + outside > 0
+    left = f"left {exited.survivors + outside} processes running, which were ended" if has_failed else ""
     kept = f"{exited.left} processes that it left running were kept" if exited.left else ""
     _settle(context, exited.exit, output, tuple(encode_content([data])), label, left or kept, left or kept)
     context.space.forget_attempt(mark)

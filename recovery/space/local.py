@@ -343,6 +343,16 @@ class LocalSpace:
                 found += list_command_processes(attempt.prepared.mark, attempt.start.identity, self._host)
         return frozenset(found)
 
+    @property
+    def has_leaves(self) -> bool:
+        """Whether what a command starts is in a leaf of a cgroup, so that it is told from others."""
+        return bool(self._setting.base)
+
+    def own_processes(self) -> frozenset[int]:
+        """`list_processes`, and the helpers and shims of this epoch: nobody else's."""
+        shims = (attempt.start.identity.pid for attempt in self._ledger.state.attempts.values() if attempt.start is not None)
+        return self.list_processes() | self._shims.pids() | {identity.pid for identity in self._helpers} | set(shims)
+
     def read_output(self, mark: str, exited: Exited) -> tuple[bytes, bytes]:
         """What is kept of an exited attempt's stdout (or merged output) and stderr. Raises CorruptError."""
         return read_output(self._paths.directory, mark, exited)

@@ -94,7 +94,8 @@ class Register(msgspec.Struct, frozen=True, tag_field="op", tag="register"):
 class Start(msgspec.Struct, frozen=True, tag_field="op", tag="start"):
     """The starting mark, synced before the command can begin. `identity` is the shim's (or the file worker's), `first` that of the first
     process of the attempt's pid namespace, where the kill mark is one; `mark` is the shim's own, beside that of its command ("": the shim
-    is under the attempt's, or under none). `at_ms` is unix time (0: not recorded), for people only: order is the order of the records."""
+    is under the attempt's, or under none). `at_ms` is unix time (0: not recorded), for people only: order is the order of the records.
+    `newest` is the number that a process had got last then (0: not recorded): what began with the command has one given since."""
 
     key: str
     identity: ProcessIdentity
@@ -102,6 +103,7 @@ class Start(msgspec.Struct, frozen=True, tag_field="op", tag="start"):
     at_ms: int = 0
     first: ProcessIdentity | None = None
     mark: str = ""
+    newest: int = 0
 
 
 class Exited(msgspec.Struct, frozen=True, tag_field="op", tag="exit"):

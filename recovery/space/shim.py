@@ -127,7 +127,8 @@ class _Shim:
 
     def _starting_mark(self) -> Start:
         first = None if self._joined.first is None else identify(self._joined.first, self._host)
-        return Start(self._request.key, self._identity, self._leaf, at_ms=self._clock.now_ms(), first=first, mark=self._own_mark)
+        now = self._clock.now_ms()
+        return Start(self._request.key, self._identity, self._leaf, now, first, self._own_mark, marks.read_newest())
 
     def _tell(self, message: protocol.Message) -> bool:
         """Tell the driver, when it is there; False when it is gone."""
@@ -244,10 +245,11 @@ class _Shim:
         survivors = len(marks.list_members(self._order.mark, self._joined)) if has_children else 0
         if survivors and self._request.left_behind == "keep":
             marks.keep_members(self._order.mark, self._joined)
-            return 0, survivors
+            return marks.end_strays(self._order.mark, self._clock), survivors  # what left the mark no takeover would find
         if has_children or marks.has_leaf(self._order.mark):
             marks.end_members(self._order.mark, self._joined, self._host, self._clock)
-            self._reap()
+            if has_children and self._reap():
+                survivors += marks.end_strays(self._order.mark, self._clock)
         steps.reach("sweep.after")
         return survivors, 0
 
