@@ -87,6 +87,9 @@ def test_a_link_is_followed_inside_the_workspace_and_deleted_itself(space: Space
     assert change(space, "w", Write(b"link", b"new")) == ("started", 0) and subject.read("f") == b"new"
     assert change(space, "d", Delete(b"link")) == ("started", 0)
     assert subject.read("f") == b"new" and subject.read("link") is None
+    change(space, "below", Write(b"d/f", b"below"))
+    subject.lay("way", leads_to="d/../d")
+    assert change(space, "through", Delete(b"way/f")) == ("started", 0) and subject.read("d/f") is None
 
 
 def test_rule_S4_below_the_floor_no_file_is_changed(space: Space, subject: Subject) -> None:
