@@ -274,7 +274,7 @@ def kill_command(directory: SpaceArgument, key: KeyArgument, as_json: JsonOption
 
 def _opener(mark: str) -> Opener:
     ports, settings = _ports(), _settings()
-    return Opener(mark or settings.kill_mark, ports.clock, ports.ids, ports.host, settings.holders)
+    return Opener(mark or settings.kill_mark, ports.clock, ports.ids, ports.host, settings.holders, settings.silent_secs)
 
 
 def _ports() -> Ports:

@@ -36,15 +36,19 @@ class Opener:
     ids: Ids
     host: Host
     holders: str
+    silent_secs: float
 
     def open(self, directory: str) -> StandaloneSpace:
         """The space that is there. Raises MisuseError, CorruptError."""
-        return StandaloneSpace(find_space(directory), choose_marks(self.mark), self.clock, self.host, holders=self._registry())
+        setting = choose_marks(self.mark)
+        return StandaloneSpace(find_space(directory), setting, self.clock, self.host, None, self._registry(), self.silent_secs)
 
     def make(self, directory: str, bubblewrap: Bubblewrap | None = None) -> StandaloneSpace:
         """The same, made where the directory is missing or empty; with `bubblewrap` what is started by it is confined."""
         setting = choose_marks(self.mark)  # before anything is made
-        return StandaloneSpace(make_space(directory, self.ids), setting, self.clock, self.host, bubblewrap, self._registry(is_made=True))
+        return StandaloneSpace(
+            make_space(directory, self.ids), setting, self.clock, self.host, bubblewrap, self._registry(is_made=True), self.silent_secs
+        )
 
     def _registry(self, *, is_made: bool = False) -> Holders | None:
         return Holders(self.holders, self.clock) if is_made or os.path.isdir(self.holders) else None

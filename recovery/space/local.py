@@ -63,7 +63,7 @@ from recovery.space.protocol import (
 from recovery.space.records import Exited
 from recovery.space.request import CommandRequest
 from recovery.space.shims import ShimLink, Shims
-from recovery.space.silence import SilenceWatch
+from recovery.space.silence import DEFAULT_SILENT_SECS, STOPPED_SECS, SilenceWatch
 
 # What the file worker's errors are here again: the exit code says whether trying again can help. An error of the operating system is one.
 _WORKER_FAILURES = (BusyError, CorruptError, FullError, LogMissingError, MisuseError, NeedsPersonError, RestoreIncompleteError, ScanError)
@@ -71,10 +71,8 @@ _FAILURES: dict[str, type[CrashworthyError]] = {
     error.__name__: error for error in _WORKER_FAILURES
 }
 FENCE_POLL_SECS = 0.25
-STOPPED_SECS = 10.0  # S5: a shim that somebody stopped holds its command's time limit as well
 HANDSHAKE_SECS = 5.0
 STOPPED_LOOKS = 2
-DEFAULT_SILENT_SECS = 60.0  # S5
 HELPER_END_SECS = 5.0
 
 

@@ -132,7 +132,7 @@ class Space(Protocol):
         """Wait until the attempt has ended; `sink` gets output as it comes, and does not hold the command up.
 
         Raises StaleEpochError as soon as the floor is above `epoch`, MisuseError for an unknown key, LostProcessError when nobody will ever
-        know how it ended.
+        know how it ended, BusyError when what owns it is stopped or does not answer (S5).
         """
         ...
 

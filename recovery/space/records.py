@@ -204,6 +204,16 @@ class Helper:
     condemned: bool = False
 
 
+class IdleShim(msgspec.Struct, frozen=True):
+    """A shim that may own one command after the other, and so live while no attempt names it: known by the starting marks it made."""
+
+    identity: ProcessIdentity
+    epoch: int
+
+
+REUSED_UNDER = ("cgroup:", "environment:")
+"""What the marks begin with under which shims are used again (`marks.allows_reuse`)."""
+
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Attempt)
 
@@ -224,6 +234,7 @@ class Compacted(msgspec.Struct, frozen=True, tag_field="op", tag="compacted"):
     attempts: list[Attempt]
     ended: dict[str, msgspec.Raw]
     helpers: list[Helper]
+    shims: list[IdleShim] = []
 
 
 Record = (
@@ -250,7 +261,8 @@ class LedgerState:
     `highest_call` is the highest call ever prepared; `collected` and `collected_work` are the high-water marks: everything resolved of
     calls up to the one, and of work for decisions up to the seq of the other, was dropped. `moved` counts, by seq of its decision, the
     paths that the file worker displaced for each restore. `compactions` tells how often the file was written anew. `attempts` are those
-    that a takeover, a call or a wait may be concerned with; `ended` are commands by hand that are resolved, each as JSON.
+    that a takeover, a call or a wait may be concerned with; `ended` are commands by hand that are resolved, each as JSON. `shims` are those
+    that are used again, by process: each is to be ended by the takeover that follows, whatever became of its attempts.
     """
 
     header: Header | None = None
@@ -266,6 +278,7 @@ class LedgerState:
     scan_failures: dict[int, int] = field(default_factory=dict)
     moved: dict[int, int] = field(default_factory=dict)
     compactions: int = 0
+    shims: dict[str, IdleShim] = field(default_factory=dict)
     # What may be dropped one day, so that a collection looks at these and not at every key.
     keys_by_call: dict[int, list[str]] = field(default_factory=dict, compare=False, repr=False)
     work_keys: list[str] = field(default_factory=list, compare=False, repr=False)
@@ -303,7 +316,9 @@ def fold_record(state: LedgerState, record: Record, where: str) -> None:
         case Register():
             state.helpers[record.mark] = Helper(record)
         case Start():
-            _fold_start(_attempt(state, record.key, where), record, where)
+            attempt = _attempt(state, record.key, where)
+            _fold_start(attempt, record, where)
+            _know_shim(state, attempt, record)
         case Exited():
             _fold_exit(_attempt(state, record.key, where), record, where)
             _count_moves(state, record)
@@ -379,6 +394,7 @@ def _fold_proved(state: LedgerState, record: ProvedDead, where: str) -> None:
         _set_aside(state, key)
     for mark in record.helpers:
         state.helpers.pop(mark, None)
+    _forget_shims(state, record.epoch)
 
 
 def _fold_prepare(state: LedgerState, record: Prepare, where: str) -> None:
@@ -403,6 +419,18 @@ def _fold_start(attempt: Attempt, record: Start, where: str) -> None:
     if attempt.start is not None or attempt.void:
         raise CorruptError(f"{where}: key {record.key} starts after it was {'voided' if attempt.void else 'started'}")
     attempt.start = record
+
+
+def _know_shim(state: LedgerState, attempt: Attempt, record: Start) -> None:
+    if attempt.prepared.kind == "command" and attempt.prepared.mark.startswith(REUSED_UNDER):
+        one = record.identity
+        state.shims[f"{one.pid}-{one.start_ticks}"] = IdleShim(one, attempt.prepared.epoch)
+
+
+def _forget_shims(state: LedgerState, epoch: int) -> None:
+    """Shims below `epoch` were ended, but for those whose command was claimed."""
+    owners = [attempt.start.identity for attempt in state.attempts.values() if attempt.is_open and attempt.start is not None]
+    state.shims = {name: shim for name, shim in state.shims.items() if shim.epoch >= epoch or shim.identity in owners}
 
 
 def _fold_exit(attempt: Attempt, record: Exited, where: str) -> None:
@@ -471,6 +499,7 @@ def _fold_compacted(state: LedgerState, record: Compacted, where: str) -> None:
         _keep(state, attempt)
     for helper in record.helpers:
         state.helpers[helper.registered.mark] = helper
+    state.shims = {f"{shim.identity.pid}-{shim.identity.start_ticks}": shim for shim in record.shims}
 
 
 def compact_state(state: LedgerState, lines: int) -> Compacted:
@@ -478,5 +507,5 @@ def compact_state(state: LedgerState, lines: int) -> Compacted:
     return Compacted(
         lines, state.floor, state.log_seq, state.log_hash, state.highest_call, state.collected, state.collected_work,
         dict(state.scan_failures), dict(state.moved), state.compactions + 1, list(state.attempts.values()), dict(state.ended),
-        list(state.helpers.values()),
+        list(state.helpers.values()), list(state.shims.values()),
     )  # fmt: skip

@@ -68,12 +68,26 @@ def _listen(directory: str, leaf: str) -> Iterator[socket.socket]:
     descriptor = os.open(sockets, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-            listener.bind(f"/proc/self/fd/{descriptor}/{leaf}")
+            _bind(listener, f"/proc/self/fd/{descriptor}/{leaf}", leaf, descriptor)
             listener.listen(16)
             yield listener
         durable.unlink(leaf, "socket", directory=descriptor)
     finally:
         os.close(descriptor)
+
+
+def _bind(listener: socket.socket, path: str, leaf: str, directory: int) -> None:
+    """Bind; where a shim that died before its starting mark left its socket behind, in the place of that. OSError where one listens."""
+    try:
+        listener.bind(path)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+            if other.connect_ex(path) == 0:
+                raise
+        durable.unlink(leaf, "socket", directory=directory)
+        listener.bind(path)
 
 
 class _Shim:

@@ -33,6 +33,7 @@ from recovery.space.port import CAPABILITIES, Advanced, Capability, Ended, How, 
 from recovery.space.protocol import StreamName
 from recovery.space.records import Attempt, Header, LedgerState, Prepare
 from recovery.space.request import CommandRequest, digest_request
+from recovery.space.silence import DEFAULT_SILENT_SECS
 from recovery.space.spawner import fork_spawner
 from recovery.space.workspaces import Workspace, bind_workspace, find_workspace
 
@@ -72,10 +73,11 @@ class StandaloneSpace:
 
     def __init__(
         self, paths: SpacePaths, setting: MarkSetting, clock: Clock, host: Host, bubblewrap: Bubblewrap | None = None,
-        holders: Holders | None = None,
+        holders: Holders | None = None, silent_secs: float = DEFAULT_SILENT_SECS,
     ) -> None:  # fmt: skip
         self._bubblewrap = bubblewrap
         self._holders = holders
+        self._silent_secs = silent_secs
         self._paths = paths
         self._setting = setting
         self._clock = clock
@@ -189,7 +191,10 @@ class StandaloneSpace:
     def wait(self, epoch: int, key: str, sink: Sink | None = None) -> Ended:
         self._check_fence(epoch)
         if (ended := self.look(key)) is None:
-            attach(self._paths.directory, self._ledger, key, epoch, self._clock, self._host, sink or _hear_nothing)
+            attach(
+                self._paths.directory, self._ledger, key, epoch, self._clock, self._host, sink or _hear_nothing,
+                silent_secs=self._silent_secs,
+            )  # fmt: skip
             ended = self.look(key)
         self._check_fence(epoch)  # a sweep of a newer epoch: what looks lost or cut is fenced
         if ended is None or ended.word is AttemptWord.LOST:

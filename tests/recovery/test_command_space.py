@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -195,3 +196,22 @@ def test_files_of_a_space_by_hand_are_changed_by_key(hand: Hand) -> None:
     assert "--workspace" in hand.refused(78, "space", "change", "--dir", f"{hand.base}/bare", "--key", "k", "--epoch", "1", "--delete", "f")
     assert hand.ask("release", hand.directory, "--json")["released"] == [str(work)]
     assert "not held" in hand.refused(78, "space", "change", "--dir", hand.directory, "--key", "n", "--epoch", "2", "--delete", "f")
+
+
+def test_rule_S5_a_stopped_shim_is_named_to_who_waits_for_its_command(hand: Hand) -> None:
+    """Both used to wait for as long as it was stopped."""
+    starter = hand.begin("space", "start", "--dir", hand.directory, "--key", "k", "--epoch", "1", "--", "sleep", "1000")
+    wait_until(lambda: hand.running().get("k", {}).get("state") == "running", "the command's start")
+    pid = hand.running()["k"]["pid"]
+    hand.environment["SESSION_SILENT_SECS"] = "0.5"
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        for words in (("attach", hand.directory, "k"), ("kill", hand.directory, "k")):
+            said = hand.refused(1, *words)
+            assert f"its shim, process {pid}, is stopped" in said and f"`kill -CONT {pid}`" in said
+            assert f"recovery space advance --dir {hand.directory} --epoch 2" in said
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    hand.environment.pop("SESSION_SILENT_SECS")
+    assert hand.ask("kill", hand.directory, "k", "--json")["exit"]["kind"] == "signaled"
+    starter.communicate(timeout=60)
