@@ -21,7 +21,7 @@ from chaos import console
 from chaos.campaign import CampaignResult
 from chaos.launch import make_config, run_request, start_processes
 from chaos.listing import list_app
-from chaos.options import Options, Request, check_junit, check_options, write_command
+from chaos.options import Options, Request, check_environment, check_junit, check_options, name_environment, write_command
 from chaos.planted.command import planted
 from chaos.progress import make_progress
 from chaos.replay import replay
@@ -103,7 +103,8 @@ def report(
 
 
 def _run_campaign(request: Request, options: Options) -> int:
-    program = _program()
+    check_environment(os.environ)
+    program = name_environment(os.environ) + _program()
     command = write_command(program, options, request.seed)
     # What repeats one trial begins with these words; its level is one of them.
     first_words = program if request.level == STEP else f"{program} --level {request.level}"

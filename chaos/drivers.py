@@ -21,7 +21,9 @@ from recovery.space.kernel import name_process
 HARNESS_FAILED = 99
 ROOT_SIDE_NAME = ".crashworthy-side"
 """The engine's own name inside a root: what is tried there while the side directory is readied is nobody's content (rule R2)."""
-KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SESSION_KILL_MARK")
+HANDED_ON = ("SESSION_KILL_MARK", "SESSION_SPACE")
+"""What of the driver contract a person may say for a whole campaign (chaos/README, "Environment")."""
+KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", *HANDED_ON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +85,24 @@ def driver_environment(place: Place, epoch: int, wait: frozenset[str], tell: fro
     """The environment of the driver of `epoch`: the contract, the step socket, and what commands of scenarios use. `lock_secs` is its
     bound for a lock, 0 for the contract's own."""
     bound = {"SESSION_LOCK_SECS": str(lock_secs)} if lock_secs else {}
-    return base_environment() | bound | {
+    return base_environment() | bound | noting_environment(place) | {
         "SESSION_EPOCH": str(epoch),
         "SESSION_HOLDERS_DIR": str(place.directory / "holders"),
-        "WITNESS": str(place.witness),
-        "OUTSIDE": str(place.outside),
         steps.TRACE_VARIABLE: str(place.trace),
         steps.SOCKET_VARIABLE: str(place.socket),
         steps.WAIT_VARIABLE: " ".join(sorted(wait)),
         steps.TELL_VARIABLE: " ".join(sorted(tell)),
     }
+
+
+def noting_environment(place: Place) -> dict[str, str]:
+    """Where commands of scenarios note what they do, outside the workspace; writable in the namespaced space too."""
+    places = {"WITNESS": str(place.witness), "OUTSIDE": str(place.outside)}
+    if not os.environ.get("SESSION_SPACE"):
+        return places
+    place.outside.mkdir(exist_ok=True)
+    place.witness.touch()
+    return {**places, "SESSION_SPACE_WRITABLE": os.pathsep.join(places.values())}
 
 
 def start_driver(scenario: Scenario, place: Place, epoch: int, entry: str, environment: Mapping[str, str]) -> int:

@@ -2,7 +2,8 @@
 
 import re
 import shlex
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from chaos.actions import parse_plan
 from chaos.campaign import Limits
 from chaos.catalogue import check_mode, choose
 from chaos.console import check_target
+from chaos.drivers import HANDED_ON
 from chaos.plan import FAULTS
 from chaos.results import Action
 from chaos.scenario import Scenario
@@ -18,6 +20,8 @@ from chaos.syscalls.enumerate import DEFAULT_KILLS
 from chaos.syscalls.level import DEFAULT_SCENARIO, STEP, SYSCALL, check_level, check_required, check_syscalls
 from chaos.trial_set import TrialSet
 from eventlog.errors import MisuseError
+from recovery.space.bubblewrap import choose_bubblewrap, parse_space
+from recovery.space.marks import choose_marks
 
 _DURATION = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>ms|s|m|h)\Z")
 _UNIT_SECS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -136,6 +140,21 @@ def check_junit(text: str, json: str) -> Path | None:
     if json and Path(text).absolute() == Path(json).absolute():
         raise MisuseError(f"--junit {text}: is the file of --json too; give them different files")
     return check_target("--junit", text)
+
+
+def check_environment(environ: Mapping[str, str]) -> None:
+    """Raise MisuseError where what is handed on to drivers cannot be had here: before the first of them says so."""
+    space = environ.get("SESSION_SPACE", "")
+    if space:
+        choose_bubblewrap([parse_space(space, "SESSION_SPACE")], tempfile.gettempdir(), environ.get("PATH"))
+    if environ.get("SESSION_KILL_MARK"):
+        choose_marks(environ["SESSION_KILL_MARK"])
+
+
+def name_environment(environ: Mapping[str, str]) -> str:
+    """The words that have to stand before a command so that it hands the same on; "" for none."""
+    given = [f"{name}={environ[name]}" for name in HANDED_ON if environ.get(name)]
+    return shlex.join(["env", *given]) + " " if given else ""
 
 
 def write_command(program: str, options: Options, seed: int) -> str:

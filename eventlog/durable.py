@@ -117,7 +117,7 @@ def link(source: Path, target: Path, step: str, *, source_dir: int | None = None
 
 
 def unlink(path: Path, step: str, *, directory: int | None = None) -> None:
-    """Remove a name the project itself made (I10: nothing else is ever unlinked)."""
+    """Remove a name the project itself made (I10: no restore unlinks anything else), or one that a caller of the delete tool names."""
     steps.reach(f"{step}.unlink.before")
     os.unlink(path, dir_fd=directory)
     steps.reach(f"{step}.unlink.after")
@@ -129,7 +129,7 @@ def remove_cgroup(path: str) -> None:
 
 
 def remove_directory(path: Path, step: str, *, directory: int | None = None) -> None:
-    """Remove an empty directory the project itself made."""
+    """Remove an empty directory: as for `unlink`."""
     steps.reach(f"{step}.rmdir.before")
     os.rmdir(path, dir_fd=directory)
     steps.reach(f"{step}.rmdir.after")

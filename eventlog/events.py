@@ -27,7 +27,8 @@ Tracked = Literal["owners", "acls"]
 
 
 class Untracked(msgspec.Struct, frozen=True):
-    """A node that no image holds: `kind` is socket, character device, block device, mount or outside link."""
+    """A node that no image holds: `kind` is socket, character device, block device, mount or outside link; or one that this image does not
+    hold for sure: `unstable`, which makes the image stale (C8)."""
 
     path: JsonBytes
     kind: str

@@ -12,6 +12,7 @@ import typer
 from eventlog import console, steps
 from eventlog.errors import CrashworthyError, MisuseError
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
+from recovery.command_files import ChangeOrder, change, has_workspace, release_space
 from recovery.command_image import ImageOrder, take_image
 from recovery.command_quarantine import EmptyOrder, check_out_quarantine, empty_decisions, list_quarantine, show_quarantine
 from recovery.command_release import release_holder
@@ -89,7 +90,10 @@ def plan(state: StateArgument, as_json: Annotated[bool, typer.Option("--json", h
 
 @app.command()
 def release(state: StateArgument, as_json: JsonOption = False) -> int:
-    """Free a workspace of a parked session, so that another session may have it; refused while anything of the session lives."""
+    """Free a workspace of a parked session, so that another session may have it; refused while anything of the session lives. Of a space by
+    hand everything is ended."""
+    if has_workspace(str(state)):
+        return release_space(str(state), as_json, _opener(""))
     return release_holder(str(state), as_json, _settings(), _ports())
 
 
@@ -193,6 +197,24 @@ def space_start(
     return start(order, _opener(mark))
 
 
+@space.command(name="change")
+def space_change(
+    directory: DirectoryOption,
+    key: KeyOption,
+    epoch: EpochOption,
+    path: Annotated[str, typer.Argument(help="the path to change, relative to the workspace")],
+    workspace: Annotated[str, typer.Option("--workspace", help="the space's one workspace; once given it is known")] = "",
+    content: Annotated[str | None, typer.Option("--write", help="a file with what is to stand there")] = None,
+    old: Annotated[str | None, typer.Option("--old", help="the text that stands there once and is to be replaced by --new")] = None,
+    new: Annotated[str | None, typer.Option("--new", help="what comes in place of --old")] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="remove the file, link, FIFO or empty directory")] = False,
+    mark: MarkOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Write, edit or delete a file below the space's workspace under a key, or replay that; never outside the workspace."""
+    return change(ChangeOrder(str(directory), key, epoch, path, workspace, content, old, new, delete, as_json), _opener(mark))
+
+
 @space.command(name="advance")
 def space_advance(
     directory: DirectoryOption,
@@ -252,7 +274,7 @@ def kill_command(directory: SpaceArgument, key: KeyArgument, as_json: JsonOption
 
 def _opener(mark: str) -> Opener:
     ports, settings = _ports(), _settings()
-    return Opener(mark or settings.kill_mark, ports.clock, ports.ids, ports.host)
+    return Opener(mark or settings.kill_mark, ports.clock, ports.ids, ports.host, settings.holders, settings.silent_secs)
 
 
 def _ports() -> Ports:

@@ -21,6 +21,7 @@ from recovery.capture import Capture, capture_after_call, capture_outside, commi
 from recovery.context import Context
 from recovery.files import ready_side
 from recovery.labels import Label
+from recovery.left_behind import find_unstable, handle_outsiders, is_stale, list_unstable, refuse_unstable
 from recovery.script import BashCall, Call, EditCall, WriteCall, call_from_json, call_to_json, parse_left_behind
 from recovery.space.keys import announce
 from recovery.space.ledger import append_fenced, compact_if_large
@@ -82,6 +83,7 @@ def _commit_intent(
     context: Context, number: int, attempt: int, script_index: int | None, call: Call
 ) -> tuple[str, events.AttemptStarted, Appended]:
     found = capture_outside(context)
+    refuse_unstable(find_unstable(context, found.scan.image, KEY_VARIABLE), number)
     key = context.key(str(number), attempt, "1")
     started = events.AttemptStarted(
         context.clock.now_ms(),
@@ -101,7 +103,8 @@ def _commit_intent(
 
 
 def _outside(context: Context, found: Capture) -> list[Record]:
-    if not found.differs:
+    """What was changed outside any call; also that an image that was stale is true again."""
+    if not found.differs and not is_stale(context.journal.state.untracked):
         return []
     return [Record(events.WorkspaceObserved(context.clock.now_ms(), found.root, found.untracked), found.changes)]
 
@@ -146,15 +149,18 @@ def choose_left_behind(context: Context, call: BashCall) -> LeftBehind:
 
 
 def settle_command(context: Context, exited: Exited, label: str) -> None:
-    """Adopt a command's exit: scan, and commit the outcome with what it changed."""
-    mark = context.ledger.state.attempts[exited.key].prepared.mark
+    """Adopt a command's exit: end what of it is outside its mark, scan, and commit the outcome with what it changed."""
+    attempt = context.ledger.state.attempts[exited.key]
+    mark = attempt.prepared.mark
     out, err = context.space.read_output(mark, exited)
     data = out + err
     output = describe_output(exited, data)
     call = _open_call(context)
     asked = call_from_json(call.input, f"call {call.number}")
-    has_failed = isinstance(asked, BashCall) and choose_left_behind(context, asked) == "fail" and exited.survivors > 0
-    left = f"left {exited.survivors} processes running, which were ended" if has_failed else ""
+    policy = choose_left_behind(context, asked) if isinstance(asked, BashCall) else "kill"
+    outside = handle_outsiders(context, attempt, KEY_VARIABLE, policy)
+    has_failed = policy == "fail" and exited.survivors + outside > 0
+    left = f"left {exited.survivors + outside} processes running, which were ended" if has_failed else ""
     kept = f"{exited.left} processes that it left running were kept" if exited.left else ""
     _settle(context, exited.exit, output, tuple(encode_content([data])), label, left or kept, left or kept)
     context.space.forget_attempt(mark)
@@ -202,9 +208,14 @@ def _settle(context: Context, exit_: events.Exit, output: events.Output, blobs: 
 def _commit_outcome(
     context: Context, call: CallState, exit_: events.Exit, output: events.Output, blobs: tuple[Blob, ...], label: str, reason: str
 ) -> tuple[Capture, Appended]:
+    before = find_unstable(context, context.journal.state.image, KEY_VARIABLE)
     found = capture_after_call(context, call.number)
+    unstable = before | find_unstable(context, found.scan.image, KEY_VARIABLE)
+    untracked = [*found.untracked, *list_unstable(unstable)]
+    if unstable:
+        context.tell(f"the image after call {call.number} is stale: {', '.join(user.describe() for user in list(unstable.values())[:3])}")
     settled = events.CallSettled(
-        context.clock.now_ms(), call.number, call.last.number, "finished", label, reason, exit_, output, found.root, found.untracked
+        context.clock.now_ms(), call.number, call.last.number, "finished", label, reason, exit_, output, found.root, untracked
     )
     place = context.journal.append([Record(settled, found.changes)], (*found.blobs, *blobs), "outcome")[0]
     return found, place

@@ -16,6 +16,7 @@ from eventlog.ports import Clock, Host, Ids
 from eventlog.show import encode_bytes, show_text
 from recovery.calls import describe_exit
 from recovery.space.bubblewrap import Bubblewrap, choose_bubblewrap, parse_space
+from recovery.space.holders import Holders
 from recovery.space.listing import AttemptWord, ListedAttempt
 from recovery.space.marks import choose_marks
 from recovery.space.port import Ended, Space
@@ -34,15 +35,23 @@ class Opener:
     clock: Clock
     ids: Ids
     host: Host
+    holders: str
+    silent_secs: float
 
     def open(self, directory: str) -> StandaloneSpace:
         """The space that is there. Raises MisuseError, CorruptError."""
-        return StandaloneSpace(find_space(directory), choose_marks(self.mark), self.clock, self.host)
+        setting = choose_marks(self.mark)
+        return StandaloneSpace(find_space(directory), setting, self.clock, self.host, None, self._registry(), self.silent_secs)
 
     def make(self, directory: str, bubblewrap: Bubblewrap | None = None) -> StandaloneSpace:
         """The same, made where the directory is missing or empty; with `bubblewrap` what is started by it is confined."""
         setting = choose_marks(self.mark)  # before anything is made
-        return StandaloneSpace(make_space(directory, self.ids), setting, self.clock, self.host, bubblewrap)
+        return StandaloneSpace(
+            make_space(directory, self.ids), setting, self.clock, self.host, bubblewrap, self._registry(is_made=True), self.silent_secs
+        )
+
+    def _registry(self, *, is_made: bool = False) -> Holders | None:
+        return Holders(self.holders, self.clock) if is_made or os.path.isdir(self.holders) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +165,14 @@ def show(directory: str, as_json: bool, opener: Opener) -> int:
             json.dumps(
                 {
                     "space": facts.space_id, "generation": facts.generation, "floor": facts.floor, "mark": facts.mark,
-                    "keys": [_row(one) for one in listed],
+                    "workspace": show_text(facts.workspace), "holder": show_text(facts.holder), "keys": [_row(one) for one in listed],
                 }
             )
         )  # fmt: skip
         return 0
     print(f"space {facts.space_id}, generation {facts.generation}, floor {facts.floor}, kill mark {facts.mark}")
+    if facts.holder:
+        print(f"workspace {show_text(facts.workspace)}, held by {show_text(facts.holder)}")
     for one in listed:
         print(_line(one))
     return 0
@@ -224,7 +235,7 @@ def kill(directory: str, key: str, as_json: bool, opener: Opener) -> int:
 
 def _tell_end(ended: Ended, as_json: bool, more: dict[str, Any]) -> None:
     if as_json:
-        print(json.dumps({**more, **_ended(ended)}))
+        print(json.dumps({**more, **ended_json(ended)}))
     else:
         print(f"{show_text(ended.key)}: {describe_end(ended)}", file=sys.stderr)
 
@@ -254,7 +265,8 @@ def _exit(exit_: Exit | None) -> dict[str, Any] | None:
     return None if exit_ is None else {"kind": exit_.kind, "code": exit_.code, "signal": exit_.signal, "error": exit_.error}
 
 
-def _ended(ended: Ended) -> dict[str, Any]:
+def ended_json(ended: Ended) -> dict[str, Any]:
+    """How an attempt ended, as `--json` prints it."""
     return {
         "key": ended.key, "state": ended.word.value, "epoch": ended.epoch, "exit": _exit(ended.exit),
         "out": encode_bytes(ended.out), "err": encode_bytes(ended.err), "out_total": ended.out_total, "err_total": ended.err_total,
@@ -264,7 +276,8 @@ def _ended(ended: Ended) -> dict[str, Any]:
 
 def _row(one: ListedAttempt) -> dict[str, Any]:
     return {
-        "key": one.key, "state": one.word.value, "epoch": one.epoch, "call": one.call, "attempt": one.attempt, "cut_by": one.cut_by,
+        "key": one.key, "kind": one.kind, "state": one.word.value,
+        "epoch": one.epoch, "call": one.call, "attempt": one.attempt, "cut_by": one.cut_by,
         "pid": one.shim.pid if one.shim is not None and one.word in _RUNS else None,
         "started_ms": one.started_ms, "ended_ms": one.ended_ms, "exit": _exit(one.exit),
         "out_total": one.output_total, "out_kept": one.output_kept, "err_total": one.stderr_total, "err_kept": one.stderr_kept,

@@ -58,7 +58,7 @@ class AttemptFact(Enum):
 
 class BootFact(Enum):
     """The boot under which the open attempt's exit, else its start, else the head image, was recorded; SYNCED: another boot, but the
-    head image was known synced before it."""
+    head image was known synced before it, or is stale and therefore nothing to restore."""
 
     SAME = "same"
     SYNCED = "synced"

@@ -10,6 +10,7 @@ from eventlog.ports import Host
 from eventlog.show import show_text
 from recovery.capture import count_removed, look, recorded_identity
 from recovery.facts import AttemptFact, BootFact, CallFact, DifferenceFact, Facts, LedgerFact, LogFact, PolicyFact, RootFact
+from recovery.left_behind import is_stale
 from recovery.space.ledger import LedgerView
 from recovery.space.records import Attempt, LedgerState
 from recovery.state import CallState, SessionState
@@ -137,7 +138,8 @@ def _boot_fact(state: SessionState, call: CallState | None, attempt: Attempt | N
         return BootFact.SAME if boot == host.boot_id() else BootFact.OTHER
     if state.image_boot in ("", host.boot_id()):
         return BootFact.SAME
-    return BootFact.SYNCED if state.synced_root == state.root else BootFact.OTHER
+    # A stale image is never what a restore aims at (C8): what differs from it under a new boot is recorded as an outside change.
+    return BootFact.SYNCED if state.synced_root == state.root or is_stale(state.untracked) else BootFact.OTHER
 
 
 def _log_fact(state: SessionState, hashes: list[str], ledger: LedgerState | None, host: Host) -> LogFact:

@@ -22,6 +22,7 @@ from recovery.calls import interrupt_call
 from recovery.capture import list_untracked
 from recovery.context import Context
 from recovery.labels import Label
+from recovery.left_behind import UNSTABLE, is_stale
 from recovery.restore import plan_for
 from recovery.state import TO_RESTORE, CallState, Obligation, SessionState
 from recovery.workspace.actions import PlaceFile, RestorePlan
@@ -58,6 +59,11 @@ def check_seq(history: list[tuple[int, int | None]], head: int, seq: int) -> Non
 
 def aim_at(reader: Reader, state: SessionState, found: Scan, seq: int) -> Aim:
     """The restore to `seq` against a scan. Changes nothing. Raises RestoreIncompleteError, CompactedError, CorruptError."""
+    if is_stale(state.untracked_at(seq)):
+        raise MisuseError(
+            f"--at {seq}: the image there is stale: a process that was kept running wrote some of its files meanwhile "
+            f"(`eventlog show LOG` lists them as {UNSTABLE}); name an event before that call, or after the next one began"
+        )
     target = reader.image(StreamId(state.opened.name), Seq(seq))
     check_contents(reader, target)
     plan = plan_for(state.profile, found, target, state.untracked_at(seq))

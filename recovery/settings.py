@@ -32,6 +32,7 @@ class Settings:
     container_ends_all: bool
     left_behind: str
     silent_secs: float
+    space_writable: tuple[str, ...]
     command_environment: Mapping[str, str]
 
 
@@ -52,6 +53,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         container_ends_all=environ.get("SESSION_CONTAINER_ENDS_ALL", "") == "1",
         left_behind=_choice("SESSION_LEFT_BEHIND", environ, ("kill", "keep", "fail")) if environ.get("SESSION_LEFT_BEHIND") else "",
         silent_secs=_seconds("SESSION_SILENT_SECS", environ, DEFAULT_SILENT_SECS),
+        space_writable=tuple(filter(None, environ.get("SESSION_SPACE_WRITABLE", "").split(os.pathsep))),
         command_environment={name: value for name, value in environ.items() if not name.startswith(CONTRACT_PREFIXES)},
     )
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from chaos.drivers import Place, base_environment, session_toml
+from chaos.drivers import Place, base_environment, noting_environment, session_toml
 from chaos.play import MOST_DRIVERS, QUIET_SECS, Played
 from chaos.processes import end_everything, list_descendants, wait_readable
 from chaos.results import Fault, OracleVerdict, Recording, Trial, TrialResult, Verdict
@@ -59,11 +59,9 @@ def trace_of(place: Place) -> Path:
 
 def unprepared_environment(place: Place) -> dict[str, str]:
     """What a driver gets: nothing of the harness but where to import from, and what keeps trials and their commands apart."""
-    return base_environment() | {
+    return base_environment() | noting_environment(place) | {
         "PYTHONPATH": os.pathsep.join(sys.path),
         "SESSION_HOLDERS_DIR": str(place.directory / "holders"),
-        "WITNESS": str(place.witness),
-        "OUTSIDE": str(place.outside),
     }
 
 

@@ -59,6 +59,7 @@ from recovery.space.holders import Holders
 from recovery.space.ledger import Ledger
 from recovery.space.local import LocalSpace
 from recovery.space.marks import MarkSetting, choose_marks
+from recovery.space.places import contains, look_at
 from recovery.space.spawner import fork_spawner
 from recovery.state import SessionState
 from recovery.takeover import take_over
@@ -230,7 +231,19 @@ def _find_bubblewrap(order: Order, settings: Settings, root: str, script: Sequen
     if order.act is not None or not calls:  # an act runs none
         return None
     keeps = any((settings.left_behind or call.left_behind) == "keep" for call in calls)
-    return choose_bubblewrap(["namespaced"], root, settings.command_environment.get("PATH"), "keep" if keeps else "kill")
+    _check_writable(order.state, settings.space_writable)
+    path = settings.command_environment.get("PATH")
+    return choose_bubblewrap(["namespaced"], root, path, "keep" if keeps else "kill", settings.space_writable)
+
+
+def _check_writable(state: str, writable: Sequence[str]) -> None:
+    """Raise MisuseError where a confined command could write log or ledger."""
+    own = look_at(state)
+    for path in writable:
+        if contains(look_at(path), own) or contains(own, look_at(path)):
+            raise MisuseError(
+                f"SESSION_SPACE_WRITABLE: {show_text(path)} and the state directory {show_text(state)} contain each other; name another"
+            )
 
 
 def _space_override(settings: Settings) -> SpaceKind | None:

@@ -11,15 +11,17 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from eventlog.errors import CorruptError, LostProcessError, MisuseError, StaleEpochError
+from eventlog.errors import BusyError, CorruptError, InternalError, LostProcessError, MisuseError, StaleEpochError
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import is_alive
+from eventlog.show import show_text
 from recovery.space import protocol
 from recovery.space.floor_poll import FloorPoll
 from recovery.space.ledger import LedgerView
 from recovery.space.output import HEAD_BYTES, read_kept
-from recovery.space.protocol import Attach, EndCommand, EndFrame, Failed, OutputFrame, Stale, StreamName
+from recovery.space.protocol import Attach, EndCommand, EndFrame, Failed, Hello, OutputFrame, Stale, StreamName
 from recovery.space.records import Attempt, Exited
+from recovery.space.silence import DEFAULT_SILENT_SECS, Patience, SilenceWatch
 
 LOOK_SECS = 0.05
 Sink = Callable[[StreamName, bytes], None]
@@ -39,16 +41,18 @@ class Taken:
 
 def attach(
     directory: str, ledger: LedgerView, key: str, epoch: int, clock: Clock, host: Host, sink: Sink,
-    skip: Skip = skip_nothing, taken: Taken | None = None,
+    skip: Skip = skip_nothing, taken: Taken | None = None, silent_secs: float = DEFAULT_SILENT_SECS,
 ) -> Exited:  # fmt: skip
     """Give a command's output to `sink` (stream, bytes) as it comes, from its beginning or from `taken` on, and wait for its exit record,
     which is returned. `directory` is the space's, `skip` is told how many bytes are held no more before the next ones.
 
     An attempt that has ended is replayed from what is kept. One that is only prepared is waited for. Raises MisuseError for a key that is
     not there, StaleEpochError once a newer epoch than `epoch` exists, LostProcessError when the shim ended without a record: nobody knows
-    what its command did.
+    what its command did; BusyError when the shim is stopped or leaves a question open for `silent_secs` (S5), or nothing has begun by then.
     """
     taken = taken or Taken()
+    begun_by = clock.monotonic() + silent_secs
+    way_out = f"`recovery space advance --dir {show_text(directory)} --epoch {epoch + 1}`"
     poll = FloorPoll(clock, lambda: _look(ledger))
     while True:
         attempt = ledger.state.find(key)
@@ -60,7 +64,14 @@ def attach(
         _check_floor(poll.floor(), epoch)
         if attempt.void:
             raise LostProcessError(f"{key} was declared never to have started; it has no exit")
-        if attempt.start is not None and not _stream(directory, attempt, epoch, sink, skip, taken, poll):
+        if attempt.start is None and clock.monotonic() >= begun_by:
+            raise BusyError(
+                f"{show_text(key)} was announced and has not begun for {silent_secs:g} s; ask for it to be started again, or a newer epoch "
+                f"declares it void: {way_out}"
+            )
+        if attempt.start is not None and not _stream(
+            directory, attempt, epoch, sink, skip, taken, poll, _be_patient(directory, attempt, epoch, clock, silent_secs, way_out)
+        ):  # fmt: skip
             # the sweep of a newer epoch kills a shim sooner than the next look at the floor is due: fenced, not lost
             _check_floor(poll.look_now(), epoch)
             found = ledger.state.find(key)
@@ -68,6 +79,19 @@ def attach(
                 raise LostProcessError(f"{key}: its shim ended without an exit record: lost, nobody knows what its command did")
         clock.pause(LOOK_SECS)
         ledger.refresh()
+
+
+def _be_patient(directory: str, attempt: Attempt, epoch: int, clock: Clock, silent_secs: float, way_out: str) -> Patience:
+    if attempt.start is None:
+        raise InternalError("only what has started has a shim to wait for")
+    start = attempt.start
+
+    def ask() -> socket.socket:
+        connection = connect_shim(directory, start.socket)
+        protocol.send(connection, Hello(epoch))
+        return connection
+
+    return Patience(attempt.prepared.key, start.identity, SilenceWatch(ask, clock, silent_secs), clock, way_out)
 
 
 def _look(ledger: LedgerView) -> int:
@@ -81,19 +105,19 @@ def _check_floor(floor: int, epoch: int) -> None:
 
 
 def _stream(
-    directory: str, attempt: Attempt, epoch: int, sink: Sink, skip: Skip, taken: Taken, poll: FloorPoll
+    directory: str, attempt: Attempt, epoch: int, sink: Sink, skip: Skip, taken: Taken, poll: FloorPoll, patience: Patience
 ) -> bool:  # fmt: skip
-    """Take frames until the end or until the shim is gone; False when nobody answers at its socket. Raises StaleEpochError."""
+    """Take frames until the end or until the shim is gone; False when nobody answers at its socket. Raises StaleEpochError, BusyError."""
     if attempt.start is None:
         return False
     try:
         connection = connect_shim(directory, attempt.start.socket)
     except OSError:
         return False
-    with connection:
+    with connection, contextlib.closing(patience):
         with contextlib.suppress(OSError):  # gone meanwhile: what it sent is read all the same
             protocol.send(connection, Attach(epoch, attempt.prepared.key, taken.offsets["out"], taken.offsets["err"]))
-        for message in _receive_all(connection, poll, epoch):
+        for message in _receive_all(connection, poll, epoch, patience):
             match message:
                 case OutputFrame(stream=stream, offset=offset, data=data, skipped=skipped):
                     if skipped:
@@ -111,7 +135,7 @@ def _stream(
     return False
 
 
-def _receive_all(connection: socket.socket, poll: FloorPoll, epoch: int) -> Iterator[protocol.Message]:
+def _receive_all(connection: socket.socket, poll: FloorPoll, epoch: int, patience: Patience) -> Iterator[protocol.Message]:
     """Messages until the peer is gone. The floor is looked at meanwhile: nothing is passed on that came after it was seen to be higher."""
     readable = select.poll()
     readable.register(connection, select.POLLIN)
@@ -123,6 +147,8 @@ def _receive_all(connection: socket.socket, poll: FloorPoll, epoch: int) -> Iter
             if message is None:
                 return
             yield message
+        else:
+            patience.check()
 
 
 def _replay(directory: str, attempt: Attempt, exited: Exited, sink: Sink, skip: Skip, taken: Taken) -> None:

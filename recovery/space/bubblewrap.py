@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -37,10 +37,12 @@ _INSTEAD = "or use the local space (SESSION_SPACE=local)"
 
 @dataclass(frozen=True, slots=True)
 class Bubblewrap:
-    """How commands are confined: by the program `program`, with the directory `workspace` (absolute, no links in it) writable."""
+    """How commands are confined: by the program `program`, with the directory `workspace` (absolute, no links in it) writable, and what a
+    person lets them write besides (`writable`, the same)."""
 
     program: str
     workspace: str
+    writable: tuple[str, ...] = ()
 
     def wrap(self) -> list[bytes]:
         """The argument list that executes inner.py inside; its own arguments follow."""
@@ -49,8 +51,9 @@ class Bubblewrap:
         # What it needs of its own is to be seen, although /tmp is another one in there.
         needed = [path for path in (sys.base_prefix, sys.base_exec_prefix, interpreter, helper) if _lies_in_tmp(path)]
         shown = [word for path in needed for word in ("--ro-bind", path, path)]
+        written = [word for path in (self.workspace, *self.writable) for word in ("--bind", path, path)]
         words = [
-            self.program, *_OPTIONS, *shown, "--bind", self.workspace, self.workspace, "--chdir", "/", "--",
+            self.program, *_OPTIONS, *shown, *written, "--chdir", "/", "--",
             interpreter, "-I", "-S", helper,
         ]  # fmt: skip
         return [os.fsencode(word) for word in words]
@@ -68,9 +71,12 @@ def parse_space(value: str, where: str) -> SpaceKind:
     raise MisuseError(f"{where}: unknown space {show_text(str(value))!r}; use {' or '.join(get_args(SpaceKind))}")
 
 
-def choose_bubblewrap(kinds: Iterable[SpaceKind], workspace: str, path: str | None, left_behind: str = "kill") -> Bubblewrap | None:
-    """What confines commands that are to run in these kinds of space, None where nothing need; `path` is a PATH to look in. Raises
-    MisuseError, with the reason, where it is not to be had, or does not go with what is wished for processes left behind."""
+def choose_bubblewrap(
+    kinds: Iterable[SpaceKind], workspace: str, path: str | None, left_behind: str = "kill", writable: Sequence[str] = ()
+) -> Bubblewrap | None:  # fmt: skip
+    """What confines commands that are to run in these kinds of space, None where nothing need; `path` is a PATH to look in, `writable` what
+    they may write besides. Raises MisuseError, with the reason, where it is not to be had, or does not go with what is wished for processes
+    left behind."""
     if "namespaced" not in kinds:
         return None
     if left_behind == "keep":
@@ -84,7 +90,7 @@ def choose_bubblewrap(kinds: Iterable[SpaceKind], workspace: str, path: str | No
             "the namespaced space needs bubblewrap, and there is no `bwrap` in PATH; install the package bubblewrap "
             f"(on Debian: apt-get install bubblewrap), {_INSTEAD}"
         )
-    made = Bubblewrap(os.path.realpath(program), workspace)
+    made = Bubblewrap(os.path.realpath(program), workspace, tuple(map(_check_writable, writable)))
     refusal = _probe(made)
     if refusal:
         raise MisuseError(
@@ -92,6 +98,13 @@ def choose_bubblewrap(kinds: Iterable[SpaceKind], workspace: str, path: str | No
             f"kernel.unprivileged_userns_clone, or the container's own settings) and this user to execute {sys.executable}, {_INSTEAD}"
         )
     return made
+
+
+def _check_writable(path: str) -> str:
+    real = os.path.realpath(path)
+    if not os.path.isabs(path) or real == "/" or not os.path.exists(real):
+        raise MisuseError(f"SESSION_SPACE_WRITABLE: {show_text(path)} is not the absolute path of a file or directory that is there")
+    return real
 
 
 def explain_bubblewrap(workspace: str, path: str | None) -> str:

@@ -7,13 +7,15 @@ Repeating is safe: what is dead is dead, and `proved_dead` stands only after the
 from dataclasses import dataclass, field
 
 from eventlog import steps
-from eventlog.errors import DeathUnprovedError
+from eventlog.errors import DeathUnprovedError, FenceIncompleteError
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity
 from recovery.space.containers import is_ended, tell_ways_out
+from recovery.space.identity import kill_and_wait
 from recovery.space.ledger import Ledger
 from recovery.space.marks import kill_mark
-from recovery.space.records import Attempt, Helper, LedgerState, ProvedDead
+from recovery.space.marks.values import DEATH_SECS, NOTHING_TOUCHED
+from recovery.space.records import Attempt, Helper, IdleShim, LedgerState, ProvedDead
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,8 @@ class Sweep:
         """
         ledger.refresh()
         condemned, helpers = _find_condemned(ledger.state)
-        if not condemned and not helpers:
+        shims = [shim for shim in ledger.state.shims.values() if shim.epoch < epoch and shim.identity.pid not in spare]
+        if not condemned and not helpers and not shims:
             return
         # The spawner dies first: then no fork of it can still join an attempt's mark. With the environment mark the shims die first, while
         # they live as subreapers: what is below a spawner is killed with it. A fork that is not registered yet is stopped by the floor.
@@ -53,6 +56,7 @@ class Sweep:
         self._kill_helpers({mark: helper for mark, helper in helpers.items() if mark not in by_descent}, spare)
         self._kill_attempts(condemned)
         self._kill_helpers(by_descent, spare)
+        self._kill_shims(shims)
         self._record(ledger, epoch, sorted(condemned), sorted(helpers))
 
     def end_kept(self, ledger: Ledger, epoch: int) -> int:
@@ -63,6 +67,15 @@ class Sweep:
             self._kill_attempts(kept)
             self._record(ledger, epoch, sorted(kept), [])
         return len(kept)
+
+    def _kill_shims(self, shims: list[IdleShim]) -> None:
+        """Those that own nothing any more: a stopped one does not see that its driver is gone. Of another boot or pid namespace nothing
+        is signalled; the floor keeps such a one from starting anything."""
+        for shim in shims:
+            here = (self.host.boot_id(), self.host.pid_namespace())
+            is_here = (shim.identity.boot_id, shim.identity.pid_namespace) == here
+            if is_here and not kill_and_wait(shim.identity, self.host, self.clock, DEATH_SECS):
+                raise FenceIncompleteError(f"shim {shim.identity.pid} does not die (waited {DEATH_SECS:g} s); {NOTHING_TOUCHED}")
 
     def _kill_helpers(self, helpers: dict[str, Helper], spare: frozenset[int]) -> None:
         for mark, helper in sorted(helpers.items()):

@@ -28,8 +28,9 @@ from eventlog.show import show_text
 from recovery.space.advance import choose_fates, find_lost
 from recovery.space.attach import read_output
 from recovery.space.cua_client import POLL_SECS, Collected, Daemon, ExecRecord, RefusedError
-from recovery.space.cua_limits import judge_probe, list_unavailable
+from recovery.space.cua_limits import UNAVAILABLE, judge_probe, list_unavailable
 from recovery.space.epochs import check_advance, check_epoch
+from recovery.space.file_request import FileRequest
 from recovery.space.keys import Attach, Replay, prepare_in
 from recovery.space.ledger import Ledger, LedgerTransaction, create_ledger
 from recovery.space.ledger_lines import LEDGER_FORMAT
@@ -177,6 +178,9 @@ class CuaSpace:
                 self._daemon.advance(epoch)
             self._begin(transaction, epoch, request, self._exec_id(record))
         return "started"
+
+    def change(self, epoch: int, request: FileRequest) -> How:
+        raise MisuseError(f"{self._daemon.name}: file changes are unavailable: {UNAVAILABLE['file changes']}")
 
     def _begin(self, transaction: LedgerTransaction, epoch: int, request: CommandRequest, exec_id: str) -> None:
         transaction.append(Start(request.key, NOBODY, "", self._clock.now_ms()))

@@ -20,6 +20,7 @@ UNAVAILABLE: dict[str, str] = {
     "start marks": "the daemon's own mark precedes its fork, so that what it never forked is told as lost",
     "proves death": "an advance kills process groups: what left its group lives on, unseen",
     "left behind": "what a command leaves running is neither found nor ended, and `fail` is refused",
+    "file changes": "there is no file worker and no workspace under the epoch: `change` is refused; a command may write",
     "survives its server": "a command whose daemon ends goes on unwatched: it is lost, and an advance is FenceIncomplete until a person "
     "says that it is dead",
     "order of merged streams": "the daemon reads both streams apart: each is in order, between them the order may differ",
@@ -29,7 +30,7 @@ UNAVAILABLE: dict[str, str] = {
     "bytes": "arguments, directory and environment have to be UTF-8; refused otherwise",
     "fence against others": "digest, bounds of epochs and keys are checked by the record of this space: a client that asks the daemon "
     "directly passes by them, but not by the daemon's own epoch",
-    "workspace": "no file worker, holder or workspace under the epoch: commands only, no session",
+    "workspace": "no holder, root identity or workspace under the epoch: commands only, no session",
 }
 """Each name with what is so instead."""
 

@@ -7,7 +7,7 @@ other's changes for outside changes. A record holds until its session finishes o
 import contextlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from blake3 import blake3
 
@@ -17,6 +17,9 @@ from eventlog.ports import Clock
 from eventlog.show import show_text
 from recovery.space.lock import FileLock
 from recovery.space.places import look_at, overlap
+
+SPACE_HOLDER = "space:"
+"""What the name of a holder begins with that is a space by hand; no name of a session has a colon."""
 
 
 class Holders:
@@ -64,6 +67,12 @@ class Holders:
         with self._lock.held():
             mine = (root, session, state, "yes")
             return any((record["root"], record["session"], record["state"], record["begun"]) == mine for _, record in self._records())
+
+    def holder_of(self, states: Collection[str]) -> tuple[str, str] | None:
+        """Who holds a root for one of these state directories, and that root; None when nobody does."""
+        with self._lock.held():
+            found = ((record["session"], record["root"]) for _, record in self._records() if record["state"] in states)
+            return next(found, None)
 
     def held_by(self, session: str, state: str) -> list[str]:
         """The roots that a session holds."""
@@ -122,10 +131,13 @@ def _not_a_record(path: str) -> MisuseError:
 
 def _refusal(root: str, record: dict[str, str], path: str) -> str:
     through = "" if record["root"] == root else f" through {show_text(record['root'])}"
-    held = f"{show_text(root)} is held by session:{show_text(record['session'])}{through}"
+    is_space = record["session"].startswith(SPACE_HOLDER)
+    held = f"{show_text(root)} is held by {'' if is_space else 'session:'}{show_text(record['session'])}{through}"
     state = show_text(record["state"])
     if not os.path.isdir(record["state"]):
         return f"{held}, whose state directory {state} is gone; put it back, or remove {show_text(path)} once none of its processes runs"
+    if is_space:
+        return f"{held}, a space by hand in {state}; free the workspace of it with `recovery release {state}`"
     return (
         f"{held}; finish it with `recovery drive {state}` (with `--finish` if it has no script, as after `recovery image --new`), "
         f"or free the workspace of it with `recovery release {state}`"

@@ -63,7 +63,7 @@ from recovery.space.protocol import (
 from recovery.space.records import Exited
 from recovery.space.request import CommandRequest
 from recovery.space.shims import ShimLink, Shims
-from recovery.space.silence import SilenceWatch
+from recovery.space.silence import DEFAULT_SILENT_SECS, STOPPED_SECS, SilenceWatch
 
 # What the file worker's errors are here again: the exit code says whether trying again can help. An error of the operating system is one.
 _WORKER_FAILURES = (BusyError, CorruptError, FullError, LogMissingError, MisuseError, NeedsPersonError, RestoreIncompleteError, ScanError)
@@ -71,10 +71,8 @@ _FAILURES: dict[str, type[CrashworthyError]] = {
     error.__name__: error for error in _WORKER_FAILURES
 }
 FENCE_POLL_SECS = 0.25
-STOPPED_SECS = 10.0  # S5: a shim that somebody stopped holds its command's time limit as well
 HANDSHAKE_SECS = 5.0
 STOPPED_LOOKS = 2
-DEFAULT_SILENT_SECS = 60.0  # S5
 HELPER_END_SECS = 5.0
 
 
@@ -146,10 +144,10 @@ class LocalSpace:
             self._helpers.append(self._ask(begin).identity)
             self._has_begun = True
 
-    def start_worker(self, root: str) -> None:
-        """Have the file worker forked; it registers itself before it serves."""
+    def start_worker(self, root: str, *, is_synced: bool = False) -> None:
+        """Have the file worker forked; it registers itself before it serves. `is_synced`: see StartWorker."""
         self._begin()
-        request = StartWorker(self._epoch, self._helper_mark("worker"), os.fsencode(root), self.space_id)
+        request = StartWorker(self._epoch, self._helper_mark("worker"), os.fsencode(root), self.space_id, is_synced)
         self._send(self._spawner, request, "spawner")
         identity, self._worker = self._receive_forked("file worker")
         self._helpers.append(identity)
@@ -342,6 +340,16 @@ class LocalSpace:
             if attempt.is_open and attempt.start is not None and attempt.fate != "condemned":
                 found += list_command_processes(attempt.prepared.mark, attempt.start.identity, self._host)
         return frozenset(found)
+
+    @property
+    def has_leaves(self) -> bool:
+        """Whether what a command starts is in a leaf of a cgroup, so that it is told from others."""
+        return bool(self._setting.base)
+
+    def own_processes(self) -> frozenset[int]:
+        """`list_processes`, and the helpers and shims of this epoch: nobody else's."""
+        shims = (attempt.start.identity.pid for attempt in self._ledger.state.attempts.values() if attempt.start is not None)
+        return self.list_processes() | self._shims.pids() | {identity.pid for identity in self._helpers} | set(shims)
 
     def read_output(self, mark: str, exited: Exited) -> tuple[bytes, bytes]:
         """What is kept of an exited attempt's stdout (or merged output) and stderr. Raises CorruptError."""

@@ -16,8 +16,10 @@ from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity
 from recovery.space.advance import choose_fates
 from recovery.space.epochs import check_advance, check_at_floor, check_epoch
+from recovery.space.file_request import FileRequest, digest_files
 from recovery.space.keys import Attach, Mismatch, New, Replay, Spent, judge_key
 from recovery.space.listing import AttemptWord, ListedAttempt, list_attempts, word_of
+from recovery.space.memory_files import Files, change_file
 from recovery.space.output import OutputKeeper
 from recovery.space.port import CAPABILITIES, Advanced, Capability, Ended, How, Sink, SpaceFacts
 from recovery.space.protocol import StreamName
@@ -76,6 +78,7 @@ class MemoryWorld:
         self.state = LedgerState()
         self._running: dict[str, _Process] = {}
         self._outputs: dict[str, list[tuple[StreamName, bytes]]] = {}
+        self.files: Files = {}
         self.append(Header(1, space_id, 1))
 
     def append(self, record: Record) -> None:
@@ -94,6 +97,15 @@ class MemoryWorld:
             return
         deadline = None if request.timeout_secs is None else self.clock.monotonic() + request.timeout_secs
         self._running[request.key] = _Process(request, program(request), deadline, said=self._outputs[request.key])
+
+    def change(self, request: FileRequest) -> None:
+        """The starting mark, the change, its exit."""
+        me = ProcessIdentity(1, 1, self.host.boot_id(), self.host.pid_namespace())
+        self.append(Start(request.key, me, "", self.clock.now_ms()))
+        refusal = change_file(self.files, request.act)
+        message = refusal or f"did {request.act.__struct_config__.tag}"
+        self._outputs[request.key] = [("out", message.encode())]
+        self._record(request.key, Exit("exited", code=1 if refusal else 0))
 
     def run(self) -> None:
         """Let every program go on until it waits or ends."""
@@ -157,7 +169,7 @@ class MemorySpace:
         header = self._world.state.header
         if header is None:
             raise InternalError(f"{NAME}: its ledger has no header")
-        return SpaceFacts(header.ledger_id, header.generation, self._world.state.floor, "memory")
+        return SpaceFacts(header.ledger_id, header.generation, self._world.state.floor, "memory", "memory", f"space:{header.ledger_id}")
 
     def advance(self, epoch: int, claim: Collection[str] = ()) -> Advanced:
         state = self._world.state
@@ -176,25 +188,36 @@ class MemorySpace:
         return Advanced(epoch, claimed, tuple(key for key in condemned if key not in before))
 
     def start(self, epoch: int, request: CommandRequest) -> How:
-        check_at_floor(epoch, self._world.state.floor, NAME)
         digest = digest_request(request)
-        match judge_key(self._world.state, request.key, None, digest):
+        if (how := self._judge(epoch, request.key, digest)) == "started":
+            self._world.append(Prepare(request.key, "command", epoch, None, 1, digest, f"memory:{request.key}", None, 0, ""))
+            self._world.begin(request)
+            self._world.run()
+        return how
+
+    def _judge(self, epoch: int, key: str, digest: str) -> How:
+        """What asking for a key comes to: `started` for one that is new. Raises what `start` raises."""
+        check_at_floor(epoch, self._world.state.floor, NAME)
+        match judge_key(self._world.state, key, None, digest):
             case New():
-                mark = f"memory:{request.key}"
-                self._world.append(Prepare(request.key, "command", epoch, None, 1, digest, mark, None, 0, ""))
-                self._world.begin(request)
-                self._world.run()
                 return "started"
             case Attach():
                 return "attached"
             case Replay():
                 return "replayed"
             case Mismatch(digest=known):
-                raise RequestMismatchError(f"{NAME}: key {request.key} stands for another request; use another key", known, digest)
+                raise RequestMismatchError(f"{NAME}: key {key} stands for another request; use another key", known, digest)
             case Spent(reason=reason):
-                raise KeySpentError(f"{NAME}: key {request.key} is spent: {reason}; a new attempt takes a new key")
+                raise KeySpentError(f"{NAME}: key {key} is spent: {reason}; a new attempt takes a new key")
             case other:
                 assert_never(other)
+
+    def change(self, epoch: int, request: FileRequest) -> How:
+        digest = digest_files(request)
+        if (how := self._judge(epoch, request.key, digest)) == "started":
+            self._world.append(Prepare(request.key, "file", epoch, None, 1, digest, f"memory:{request.key}", None, 0, ""))
+            self._world.change(request)
+        return how
 
     def wait(self, epoch: int, key: str, sink: Sink | None = None) -> Ended:
         heard = 0

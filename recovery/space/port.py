@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from eventlog.events import Exit
+from recovery.space.file_request import FileRequest
 from recovery.space.listing import AttemptWord, ListedAttempt
 from recovery.space.protocol import StreamName
 from recovery.space.request import CommandRequest
 
 Capability = Literal[
     "claim", "durable", "stderr apart", "standard input", "time limit", "live output", "start marks", "no epoch gap", "proves death",
-    "left behind",
+    "left behind", "file changes",
 ]  # fmt: skip
 
 CAPABILITIES: dict[Capability, str] = {
@@ -35,6 +36,7 @@ CAPABILITIES: dict[Capability, str] = {
     "no epoch gap": "a start above the floor is refused, so that only an advance raises it",
     "proves death": "what an advance condemned is dead whole, also what left its process group and session",
     "left behind": "what a command leaves running is ended, kept or a failure, as its request says",
+    "file changes": "files below its workspace are written, edited and deleted by key, and by nothing that outlives its epoch",
 }
 """What a space may declare, and what it promises by that. The suite skips by name what a space does not promise."""
 
@@ -44,12 +46,15 @@ Sink = Callable[[StreamName, bytes], None]
 
 @dataclass(frozen=True, slots=True)
 class SpaceFacts:
-    """Who a space is: id and generation of its ledger, its floor, and the kind of kill mark in force."""
+    """Who a space is: id and generation of its ledger, its floor, the kind of kill mark in force; the root below which its file operations
+    change paths ("": it has none), and who holds that in the registry of holders (`session:NAME`, `space:ID`; "": nobody)."""
 
     space_id: str
     generation: int
     floor: int
     mark: str
+    workspace: str = ""
+    holder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +118,21 @@ class Space(Protocol):
         """
         ...
 
+    def change(self, epoch: int, request: FileRequest) -> How:
+        """Change a file below the space's workspace, or find that its key stands; done when this returns `started`. What `wait` and `look`
+        then give has exit code 0 or 1 (what was asked cannot be, and nothing was changed) and the words for it as output. Never outside
+        the workspace, through whatever link (S6).
+
+        Raises what `start` raises, LostProcessError when nobody knows whether it was done, MisuseError where "file changes" is not
+        promised.
+        """
+        ...
+
     def wait(self, epoch: int, key: str, sink: Sink | None = None) -> Ended:
         """Wait until the attempt has ended; `sink` gets output as it comes, and does not hold the command up.
 
         Raises StaleEpochError as soon as the floor is above `epoch`, MisuseError for an unknown key, LostProcessError when nobody will ever
-        know how it ended.
+        know how it ended, BusyError when what owns it is stopped or does not answer (S5).
         """
         ...
 
@@ -131,7 +146,7 @@ class Space(Protocol):
 
     def end(self, epoch: int, key: str) -> Ended:
         """Kill a running command and everything it started; its exit says by which signal. What has ended already is left alone. Raises
-        StaleEpochError, MisuseError for an unknown key."""
+        StaleEpochError, MisuseError for an unknown key or a change of files that has not ended: an advance is what ends that."""
         ...
 
     def close(self) -> None:

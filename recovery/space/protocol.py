@@ -36,12 +36,14 @@ class StartShim(msgspec.Struct, frozen=True, tag="start_shim"):
 
 
 class StartWorker(msgspec.Struct, frozen=True, tag="start_worker"):
-    """To the spawner: fork the file worker; its socket comes back with the answer."""
+    """To the spawner: fork the file worker; its socket comes back with the answer. With `is_synced` every change is on disk before its exit
+    is recorded: for a space without a log, whose record is all there is."""
 
     epoch: int
     mark: str
     root: bytes
     space_id: str
+    is_synced: bool = False
 
 
 class RunCommand(msgspec.Struct, frozen=True, tag="run_command"):
@@ -160,6 +162,14 @@ class EditFile(msgspec.Struct, frozen=True, tag="edit_file"):
     new: bytes
 
 
+class DeletePath(msgspec.Struct, frozen=True, tag="delete_path"):
+    """To the file worker: remove a file, symlink, FIFO or empty directory."""
+
+    epoch: int
+    key: str
+    path: bytes
+
+
 class ApplyPlan(msgspec.Struct, frozen=True, tag="apply_plan"):
     """To the file worker: carry out a restore plan (`plan` is its JSON), with its contents in the pack `contents` (a path)."""
 
@@ -186,7 +196,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     detail: dict[str, Any]
 
 
-WorkerRequest = PrepareSide | WriteFile | EditFile | ApplyPlan | EmptyQuarantine
+WorkerRequest = PrepareSide | WriteFile | EditFile | DeletePath | ApplyPlan | EmptyQuarantine
 Message = (
     Begin
     | StartShim
@@ -206,6 +216,7 @@ Message = (
     | PrepareSide
     | WriteFile
     | EditFile
+    | DeletePath
     | ApplyPlan
     | EmptyQuarantine
     | Done

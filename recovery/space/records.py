@@ -94,7 +94,8 @@ class Register(msgspec.Struct, frozen=True, tag_field="op", tag="register"):
 class Start(msgspec.Struct, frozen=True, tag_field="op", tag="start"):
     """The starting mark, synced before the command can begin. `identity` is the shim's (or the file worker's), `first` that of the first
     process of the attempt's pid namespace, where the kill mark is one; `mark` is the shim's own, beside that of its command ("": the shim
-    is under the attempt's, or under none). `at_ms` is unix time (0: not recorded), for people only: order is the order of the records."""
+    is under the attempt's, or under none). `at_ms` is unix time (0: not recorded), for people only: order is the order of the records.
+    `newest` is the number that a process had got last then (0: not recorded): what began with the command has one given since."""
 
     key: str
     identity: ProcessIdentity
@@ -102,6 +103,7 @@ class Start(msgspec.Struct, frozen=True, tag_field="op", tag="start"):
     at_ms: int = 0
     first: ProcessIdentity | None = None
     mark: str = ""
+    newest: int = 0
 
 
 class Exited(msgspec.Struct, frozen=True, tag_field="op", tag="exit"):
@@ -202,6 +204,16 @@ class Helper:
     condemned: bool = False
 
 
+class IdleShim(msgspec.Struct, frozen=True):
+    """A shim that may own one command after the other, and so live while no attempt names it: known by the starting marks it made."""
+
+    identity: ProcessIdentity
+    epoch: int
+
+
+REUSED_UNDER = ("cgroup:", "environment:")
+"""What the marks begin with under which shims are used again (`marks.allows_reuse`)."""
+
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Attempt)
 
@@ -222,6 +234,7 @@ class Compacted(msgspec.Struct, frozen=True, tag_field="op", tag="compacted"):
     attempts: list[Attempt]
     ended: dict[str, msgspec.Raw]
     helpers: list[Helper]
+    shims: list[IdleShim] = []
 
 
 Record = (
@@ -248,7 +261,8 @@ class LedgerState:
     `highest_call` is the highest call ever prepared; `collected` and `collected_work` are the high-water marks: everything resolved of
     calls up to the one, and of work for decisions up to the seq of the other, was dropped. `moved` counts, by seq of its decision, the
     paths that the file worker displaced for each restore. `compactions` tells how often the file was written anew. `attempts` are those
-    that a takeover, a call or a wait may be concerned with; `ended` are commands by hand that are resolved, each as JSON.
+    that a takeover, a call or a wait may be concerned with; `ended` are commands by hand that are resolved, each as JSON. `shims` are those
+    that are used again, by process: each is to be ended by the takeover that follows, whatever became of its attempts.
     """
 
     header: Header | None = None
@@ -264,6 +278,7 @@ class LedgerState:
     scan_failures: dict[int, int] = field(default_factory=dict)
     moved: dict[int, int] = field(default_factory=dict)
     compactions: int = 0
+    shims: dict[str, IdleShim] = field(default_factory=dict)
     # What may be dropped one day, so that a collection looks at these and not at every key.
     keys_by_call: dict[int, list[str]] = field(default_factory=dict, compare=False, repr=False)
     work_keys: list[str] = field(default_factory=list, compare=False, repr=False)
@@ -301,7 +316,9 @@ def fold_record(state: LedgerState, record: Record, where: str) -> None:
         case Register():
             state.helpers[record.mark] = Helper(record)
         case Start():
-            _fold_start(_attempt(state, record.key, where), record, where)
+            attempt = _attempt(state, record.key, where)
+            _fold_start(attempt, record, where)
+            _know_shim(state, attempt, record)
         case Exited():
             _fold_exit(_attempt(state, record.key, where), record, where)
             _count_moves(state, record)
@@ -330,10 +347,15 @@ def _attempt(state: LedgerState, key: str, where: str) -> Attempt:
     return attempt
 
 
+def _is_by_hand(prepared: Prepare) -> bool:
+    """Neither of a call nor of a decision: no collection ever drops it."""
+    return prepared.call is None and (prepared.kind != "work" or decision_of(prepared.key) is None)
+
+
 def _set_aside(state: LedgerState, key: str) -> None:
-    """Keep a command by hand that is resolved as its bytes."""
+    """Keep a command or a change of files by hand that is resolved as its bytes."""
     attempt = state.attempts[key]
-    if attempt.is_resolved and attempt.prepared.call is None and attempt.prepared.kind == "command":
+    if attempt.is_resolved and _is_by_hand(attempt.prepared):
         del state.attempts[key]
         state.ended[key] = msgspec.Raw(_encoder.encode(attempt))
 
@@ -372,6 +394,7 @@ def _fold_proved(state: LedgerState, record: ProvedDead, where: str) -> None:
         _set_aside(state, key)
     for mark in record.helpers:
         state.helpers.pop(mark, None)
+    _forget_shims(state, record.epoch)
 
 
 def _fold_prepare(state: LedgerState, record: Prepare, where: str) -> None:
@@ -388,7 +411,7 @@ def _keep(state: LedgerState, attempt: Attempt) -> None:
     state.attempts[prepared.key] = attempt
     if prepared.call is not None:
         state.keys_by_call.setdefault(prepared.call, []).append(prepared.key)
-    elif prepared.kind != "command":
+    elif not _is_by_hand(prepared):
         state.work_keys.append(prepared.key)
 
 
@@ -396,6 +419,18 @@ def _fold_start(attempt: Attempt, record: Start, where: str) -> None:
     if attempt.start is not None or attempt.void:
         raise CorruptError(f"{where}: key {record.key} starts after it was {'voided' if attempt.void else 'started'}")
     attempt.start = record
+
+
+def _know_shim(state: LedgerState, attempt: Attempt, record: Start) -> None:
+    if attempt.prepared.kind == "command" and attempt.prepared.mark.startswith(REUSED_UNDER):
+        one = record.identity
+        state.shims[f"{one.pid}-{one.start_ticks}"] = IdleShim(one, attempt.prepared.epoch)
+
+
+def _forget_shims(state: LedgerState, epoch: int) -> None:
+    """Shims below `epoch` were ended, but for those whose command was claimed."""
+    owners = [attempt.start.identity for attempt in state.attempts.values() if attempt.is_open and attempt.start is not None]
+    state.shims = {name: shim for name, shim in state.shims.items() if shim.epoch >= epoch or shim.identity in owners}
 
 
 def _fold_exit(attempt: Attempt, record: Exited, where: str) -> None:
@@ -464,6 +499,7 @@ def _fold_compacted(state: LedgerState, record: Compacted, where: str) -> None:
         _keep(state, attempt)
     for helper in record.helpers:
         state.helpers[helper.registered.mark] = helper
+    state.shims = {f"{shim.identity.pid}-{shim.identity.start_ticks}": shim for shim in record.shims}
 
 
 def compact_state(state: LedgerState, lines: int) -> Compacted:
@@ -471,5 +507,5 @@ def compact_state(state: LedgerState, lines: int) -> Compacted:
     return Compacted(
         lines, state.floor, state.log_seq, state.log_hash, state.highest_call, state.collected, state.collected_work,
         dict(state.scan_failures), dict(state.moved), state.compactions + 1, list(state.attempts.values()), dict(state.ended),
-        list(state.helpers.values()),
+        list(state.helpers.values()), list(state.shims.values()),
     )  # fmt: skip

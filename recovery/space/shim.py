@@ -30,12 +30,13 @@ from recovery.space.command import keep_from_commands, start
 from recovery.space.confined import StartError
 from recovery.space.floor_poll import FloorPoll
 from recovery.space.kernel import become_subreaper, name_process
-from recovery.space.ledger import Ledger, append_fenced
+from recovery.space.ledger import Ledger
 from recovery.space.output import STDERR_SUFFIX, Kept, OutputKeeper, output_path, save_output
 from recovery.space.protocol import Delayed, Ended, Failed, RunCommand, Stale, StartShim, StreamName
 from recovery.space.readers import Readers
 from recovery.space.records import Exited, Start
 from recovery.space.running import Running
+from recovery.space.starting import append_start
 
 KILL_AFTER_TERM_SECS = 2.0
 DRAIN_SECS = 0.05
@@ -67,12 +68,26 @@ def _listen(directory: str, leaf: str) -> Iterator[socket.socket]:
     descriptor = os.open(sockets, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-            listener.bind(f"/proc/self/fd/{descriptor}/{leaf}")
+            _bind(listener, f"/proc/self/fd/{descriptor}/{leaf}", leaf, descriptor)
             listener.listen(16)
             yield listener
         durable.unlink(leaf, "socket", directory=descriptor)
     finally:
         os.close(descriptor)
+
+
+def _bind(listener: socket.socket, path: str, leaf: str, directory: int) -> None:
+    """Bind; where a shim that died before its starting mark left its socket behind, in the place of that. OSError where one listens."""
+    try:
+        listener.bind(path)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+            if other.connect_ex(path) == 0:
+                raise
+        durable.unlink(leaf, "socket", directory=directory)
+        listener.bind(path)
 
 
 class _Shim:
@@ -109,7 +124,7 @@ class _Shim:
                 self._joined = marks.join_mark(self._order.mark)
             steps.enter(f"shim.{self._order.ordinal}", self._order.epoch)
             with _listen(self._directory, self._leaf) as listener:
-                append_fenced(self._ledger, self._order.epoch, self._starting_mark())
+                append_start(self._ledger, self._order.epoch, self._starting_mark())
                 poll = FloorPoll(self._clock, self._look_at_floor)
                 readers = Readers(listener, self._request.key, self._identity, self._keepers, poll, self._end_command)
                 self._run(readers)
@@ -126,7 +141,8 @@ class _Shim:
 
     def _starting_mark(self) -> Start:
         first = None if self._joined.first is None else identify(self._joined.first, self._host)
-        return Start(self._request.key, self._identity, self._leaf, at_ms=self._clock.now_ms(), first=first, mark=self._own_mark)
+        now = self._clock.now_ms()
+        return Start(self._request.key, self._identity, self._leaf, now, first, self._own_mark, marks.read_newest())
 
     def _tell(self, message: protocol.Message) -> bool:
         """Tell the driver, when it is there; False when it is gone."""
@@ -243,10 +259,11 @@ class _Shim:
         survivors = len(marks.list_members(self._order.mark, self._joined)) if has_children else 0
         if survivors and self._request.left_behind == "keep":
             marks.keep_members(self._order.mark, self._joined)
-            return 0, survivors
+            return marks.end_strays(self._order.mark, self._clock), survivors  # what left the mark no takeover would find
         if has_children or marks.has_leaf(self._order.mark):
             marks.end_members(self._order.mark, self._joined, self._host, self._clock)
-            self._reap()
+            if has_children and self._reap():
+                survivors += marks.end_strays(self._order.mark, self._clock)
         steps.reach("sweep.after")
         return survivors, 0
 

@@ -45,6 +45,10 @@ class Shims:
         """The shim that owns this key, of those that this driver started."""
         return next((link for link in self._links if link.key == key), None)
 
+    def pids(self) -> set[int]:
+        """The processes of all that were not let go."""
+        return {link.identity.pid for link in self._links}
+
     def drop(self, link: ShimLink) -> None:
         """It is not used again: let go of, it ends after what it does."""
         link.connection.close()

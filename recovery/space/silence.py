@@ -9,9 +9,15 @@ import contextlib
 import socket
 from collections.abc import Callable
 
+from eventlog.errors import BusyError
 from eventlog.ports import Clock
+from eventlog.process_identity import ProcessIdentity
+from eventlog.show import show_text
+from recovery.space.identity import is_stopped
 
 ASK_SECS = 5.0
+STOPPED_SECS = 10.0  # S5: a shim that somebody stopped holds its command's time limit as well
+DEFAULT_SILENT_SECS = 60.0  # S5
 
 
 class SilenceWatch:
@@ -64,3 +70,40 @@ class SilenceWatch:
         if self._open is not None:
             self._open.close()
             self._open = None
+
+
+class Patience:
+    """The bound of who is attached to a command and owns nothing of it: it ends no shim, under some marks its death could not be proved
+    then. It says who does not answer, and what can be done."""
+
+    def __init__(self, key: str, who: ProcessIdentity, watch: SilenceWatch, clock: Clock, way_out: str) -> None:
+        self._key = key
+        self._who = who
+        self._watch = watch
+        self._clock = clock
+        self._way_out = way_out
+        self._stopped_since: float | None = None
+
+    def check(self) -> None:
+        """Look once, without waiting. Raises BusyError for a shim that was stopped for STOPPED_SECS or silent for longer than its limit."""
+        is_silent = self._watch.is_silent()
+        now = self._clock.monotonic()
+        if not is_stopped(self._who):
+            self._stopped_since = None
+        elif self._stopped_since is None:
+            self._stopped_since = now
+        pid = self._who.pid
+        if self._stopped_since is not None and (is_silent or now - self._stopped_since >= STOPPED_SECS):
+            raise BusyError(
+                f"{show_text(self._key)}: its shim, process {pid}, is stopped: its command is not heard and cannot be ended by key; "
+                f"`kill -CONT {pid}` lets it go on, or a newer epoch ends both: {self._way_out}"
+            )
+        if is_silent:
+            raise BusyError(
+                f"{show_text(self._key)}: its shim, process {pid}, does not answer; look at what holds it, or a newer epoch ends both: "
+                f"{self._way_out}"
+            )
+
+    def close(self) -> None:
+        """Give the watch's connection back."""
+        self._watch.close()

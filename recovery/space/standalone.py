@@ -6,12 +6,12 @@ or whose process dies, leaves its commands running. Where a session's driver has
 
 import contextlib
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import msgspec
 from blake3 import blake3
 
-from eventlog.errors import LostProcessError, MisuseError, StaleEpochError
+from eventlog.errors import CrashworthyError, InternalError, LostProcessError, MisuseError, StaleEpochError
 from eventlog.ports import Clock, Host, Ids
 from eventlog.process_identity import is_alive
 from eventlog.show import show_text
@@ -20,6 +20,9 @@ from recovery.space.attach import attach, end_command, read_output
 from recovery.space.bubblewrap import Bubblewrap
 from recovery.space.condemned import Sweep
 from recovery.space.epochs import check_advance, check_at_floor
+from recovery.space.file_changes import FileChanges
+from recovery.space.file_request import FileRequest
+from recovery.space.holders import SPACE_HOLDER, Holders
 from recovery.space.keys import Attach, Replay, prepare
 from recovery.space.ledger import Ledger, compact_if_large, create_ledger
 from recovery.space.ledger_lines import LEDGER_FORMAT
@@ -30,7 +33,9 @@ from recovery.space.port import CAPABILITIES, Advanced, Capability, Ended, How, 
 from recovery.space.protocol import StreamName
 from recovery.space.records import Attempt, Header, LedgerState, Prepare
 from recovery.space.request import CommandRequest, digest_request
+from recovery.space.silence import DEFAULT_SILENT_SECS
 from recovery.space.spawner import fork_spawner
+from recovery.space.workspaces import Workspace, bind_workspace, find_workspace
 
 
 def find_space(directory: str) -> SpacePaths:
@@ -67,9 +72,12 @@ class StandaloneSpace:
     is confined."""
 
     def __init__(
-        self, paths: SpacePaths, setting: MarkSetting, clock: Clock, host: Host, bubblewrap: Bubblewrap | None = None
+        self, paths: SpacePaths, setting: MarkSetting, clock: Clock, host: Host, bubblewrap: Bubblewrap | None = None,
+        holders: Holders | None = None, silent_secs: float = DEFAULT_SILENT_SECS,
     ) -> None:  # fmt: skip
         self._bubblewrap = bubblewrap
+        self._holders = holders
+        self._silent_secs = silent_secs
         self._paths = paths
         self._setting = setting
         self._clock = clock
@@ -81,14 +89,35 @@ class StandaloneSpace:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        return frozenset(CAPABILITIES)
+        return frozenset(CAPABILITIES) if self._find_workspace() else frozenset(CAPABILITIES) - {"file changes"}
 
-    def facts(self) -> SpaceFacts:
-        state = self._refresh()
-        header = state.header
+    def _find_workspace(self) -> Workspace | None:
+        return None if self._holders is None else find_workspace(self._paths.directory, self._header().ledger_id, self._holders)
+
+    def _header(self) -> Header:
+        header = self._refresh().header
         if header is None:
             raise MisuseError(f"{self._ledger.name}: the ledger has no header; use the version that wrote it")
-        return SpaceFacts(header.ledger_id, header.generation, state.floor, self._setting.kind)
+        return header
+
+    def facts(self) -> SpaceFacts:
+        header = self._header()
+        places = [self._paths.directory, os.path.dirname(self._paths.directory)]  # a session's is in its state directory
+        holder, root = (self._holders.holder_of(places) if self._holders is not None else None) or ("", "")
+        prefix = "session:" if holder and not holder.startswith(SPACE_HOLDER) else ""
+        return SpaceFacts(header.ledger_id, header.generation, self._ledger.state.floor, self._setting.kind, root, prefix + holder)
+
+    def use_workspace(self, root: str, ids: Ids, is_finished: Callable[[str], bool]) -> None:
+        """Have the space hold `root`, its one workspace, so that files below it can be changed. Raises what `bind_workspace` does."""
+        if self._holders is None:
+            raise InternalError("a handle without a registry of holders has no workspace")
+        bind_workspace(self._paths.directory, self._header().ledger_id, root, self._holders, ids, is_finished)
+
+    def give_up_workspace(self, epoch: int) -> bool:
+        """Advance to `epoch`, so that nothing of the space lives, and let its workspace go; False when it held none."""
+        workspace = self._find_workspace()
+        self.advance(epoch)
+        return workspace is not None and workspace.give_up()
 
     def advance(self, epoch: int, claim: Collection[str] = ()) -> Advanced:
         with self._ledger.transaction() as transaction:
@@ -124,6 +153,26 @@ class StandaloneSpace:
         local.start_command(request, record.mark)
         return "attached" if isinstance(answer, Attach) else "started"
 
+    def change(self, epoch: int, request: FileRequest) -> How:
+        workspace = self._find_workspace()
+        if workspace is None:
+            raise MisuseError(
+                f"the space in {show_text(self._paths.directory)} has no workspace of its own, so it changes no files: "
+                "one by hand gets it with --workspace, in a session's space its driver has files changed"
+            )
+        self._check_fence(epoch)
+        check_at_floor(epoch, self._ledger.state.floor, self._ledger.name)
+        changes = FileChanges(workspace, self._ledger)
+        known = changes.find(request)
+        if known is not None:
+            return known
+        try:
+            return changes.carry_out(self._local_at(epoch), epoch, request)
+        except CrashworthyError:
+            # No exit stands: the worker ends, so that the key is lost, or was never begun, and is not waited for (S7).
+            self._close_local()
+            raise
+
     def _local_at(self, epoch: int) -> LocalSpace:
         if self._local is None or self._epoch != epoch:
             self._close_local()
@@ -142,10 +191,13 @@ class StandaloneSpace:
     def wait(self, epoch: int, key: str, sink: Sink | None = None) -> Ended:
         self._check_fence(epoch)
         if (ended := self.look(key)) is None:
-            attach(self._paths.directory, self._ledger, key, epoch, self._clock, self._host, sink or _hear_nothing)
+            attach(
+                self._paths.directory, self._ledger, key, epoch, self._clock, self._host, sink or _hear_nothing,
+                silent_secs=self._silent_secs,
+            )  # fmt: skip
             ended = self.look(key)
         self._check_fence(epoch)  # a sweep of a newer epoch: what looks lost or cut is fenced
-        if ended is None:
+        if ended is None or ended.word is AttemptWord.LOST:
             raise LostProcessError(f"{show_text(key)} has ended without a record; an advance of the epoch proves it dead")
         return ended
 
@@ -161,6 +213,9 @@ class StandaloneSpace:
         exited = attempt.exit
         if exited is None:
             return Ended(key, word, attempt.epoch, None)
+        if attempt.prepared.kind != "command":
+            said = exited.message.encode("utf-8", "surrogateescape")
+            return Ended(key, word, attempt.epoch, exited.exit, said, out_total=len(said))
         out, err = read_output(self._paths.directory, attempt.prepared.mark, exited)
         return Ended(
             key, word, attempt.epoch, exited.exit, out, err, exited.output_total, exited.stderr_total, exited.digest, exited.held_output
@@ -171,13 +226,15 @@ class StandaloneSpace:
         alive = {
             key for key, attempt in state.attempts.items() if attempt.start is not None and is_alive(attempt.start.identity, self._host)
         }
-        return [one for one in list_attempts(state, alive) if one.kind == "command"]
+        return [one for one in list_attempts(state, alive) if one.kind != "work"]
 
     def end(self, epoch: int, key: str) -> Ended:
         self._check_fence(epoch)
         attempt = _find(self._ledger.state, key)
         if self._word_of(attempt) is AttemptWord.PREPARED:
             raise MisuseError(f"{show_text(key)} has not begun; an advance of the epoch condemns it")
+        if attempt.is_open and attempt.prepared.kind != "command":
+            raise MisuseError(f"{show_text(key)} is a change of files, which is not ended by hand; an advance of the epoch ends it")
         if self._word_of(attempt) is AttemptWord.RUNNING and not end_command(self._paths.directory, attempt, epoch):
             self._check_fence(epoch)
         return self.wait(epoch, key)

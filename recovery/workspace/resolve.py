@@ -14,27 +14,28 @@ class PathRefused(Exception):
     """The path is not one a tool may write. The text says why, without naming the path."""
 
 
-def resolve_inside(tree: Beneath, path: bytes) -> bytes:
+def resolve_inside(tree: Beneath, path: bytes, *, follows_last: bool = True) -> bytes:
     """The real path, relative to the root, that `path` names. Its last component, and then further ones before it, may be missing.
 
-    Links in the way and at the end are followed, at most 40, as long as they stay inside the root. Raises `PathRefused`, or
-    `OSError` when a component cannot be looked at.
+    Links in the way, and with `follows_last` at the end, are followed, at most 40, as long as they stay inside the root. Raises
+    `PathRefused`, or `OSError` when a component cannot be looked at.
     """
     if not path or b"\0" in path or path.startswith(b"/"):
         raise PathRefused("it must be a path relative to the workspace")
     if path.endswith((b"/", b"/.", b"/..")) or path in (b".", b".."):
         raise PathRefused("it names a directory")
-    return _Resolver(tree, path).run()
+    return _Resolver(tree, path, follows_last).run()
 
 
 class _Resolver:
     """Components still to walk, last first, and the real directories walked so far."""
 
-    def __init__(self, tree: Beneath, path: bytes) -> None:
+    def __init__(self, tree: Beneath, path: bytes, follows_last: bool) -> None:
         self._tree = tree
         self._pending = path.split(b"/")[::-1]
         self._real: list[bytes] = []
         self._links = 0
+        self._follows_last = follows_last
         self._missing = False
 
     def run(self) -> bytes:
@@ -71,7 +72,7 @@ class _Resolver:
             self._missing = True
             self._real.append(name)
             return
-        if kind == "l":
+        if kind == "l" and (self._pending or self._follows_last):
             self._follow(os.readlink(name, dir_fd=directory))
             return
         if kind != "d" and self._pending:

@@ -1,4 +1,4 @@
-"""The file tools: write and edit. They run only in the file worker (rule S6).
+"""The file tools: write, edit and delete. They run only in the file worker (rule S6).
 
 Ordering invariant: the new file is complete, with its mode and attributes, and synced in staging before missing parents are made
 and before it takes its name by one rename. Killed at any instant, the path holds the old file or the new one, and nothing else in the
@@ -82,6 +82,28 @@ def edit_file(root: str, path: bytes, old: bytes, new: bytes, side: str, step: s
         return _replace(tree, real, edited, None, existing, side, step)
 
     return _attempt(root, "edit", path, work)
+
+
+def delete_path(root: str, path: bytes, step: str) -> ToolResult:
+    """Remove the file, symlink (itself, whatever it leads to), FIFO or empty directory `path` of the workspace. Links on the way are
+    followed inside the root. Steps are `<step>.unlink.*`, `.rmdir.*`.
+
+    Nothing there, a directory that is not empty, a socket or a device: a failure.
+    """
+
+    def work(tree: Beneath) -> ToolResult:
+        real = resolve_inside(tree, path, follows_last=False)
+        directory, name = tree.parent(real)
+        kind = kind_of(look_at(name, directory).mode)
+        if kind == "d":
+            durable.remove_directory(name, step, directory=directory)
+        elif kind in ("f", "l", "p"):
+            durable.unlink(name, step, directory=directory)
+        else:
+            raise _Refused("it is no file, link, FIFO or directory")
+        return ToolResult(True, f"removed {show_path(real)}")
+
+    return _attempt(root, "delete", path, work)
 
 
 def _attempt(root: str, verb: str, path: bytes, work: Callable[[Beneath], ToolResult]) -> ToolResult:

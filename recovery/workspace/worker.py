@@ -10,7 +10,7 @@ import signal
 import socket
 from typing import Any
 
-from eventlog import steps
+from eventlog import durable, steps
 from eventlog.errors import CrashworthyError, NeedsPersonError, StaleEpochError
 from eventlog.events import Exit
 from eventlog.ports import Clock, Host
@@ -22,6 +22,7 @@ from recovery.space.ledger import Ledger, append_fenced
 from recovery.space.marks import join_mark
 from recovery.space.protocol import (
     ApplyPlan,
+    DeletePath,
     Done,
     EditFile,
     EmptyQuarantine,
@@ -33,11 +34,12 @@ from recovery.space.protocol import (
     WriteFile,
 )
 from recovery.space.records import Exited, Register, Start
+from recovery.space.starting import append_start
 from recovery.workspace.actions import decode_plan
 from recovery.workspace.apply import apply_plan
 from recovery.workspace.quarantine_tree import empty
 from recovery.workspace.side import find_sides, is_same_root, prepare_side, read_root_identity, recorded_root, set_root_identity
-from recovery.workspace.tools import ToolResult, edit_file, write_file
+from recovery.workspace.tools import ToolResult, delete_path, edit_file, write_file
 
 Effect = tuple[Exit, str, dict[str, Any]]
 
@@ -59,6 +61,7 @@ class _Worker:
     def __init__(self, request: StartWorker, connection: socket.socket, ledger: Ledger, identity: ProcessIdentity, host: Host) -> None:
         self._root = os.fsdecode(request.root)
         self._space_id = request.space_id
+        self._is_synced = request.is_synced
         self._connection = connection
         self._ledger = ledger
         self._identity = identity
@@ -68,15 +71,16 @@ class _Worker:
     def run(self) -> None:
         while (request := protocol.receive(self._connection)) is not None:
             match request:
-                case PrepareSide() | WriteFile() | EditFile() | ApplyPlan() | EmptyQuarantine():
+                case PrepareSide() | WriteFile() | EditFile() | DeletePath() | ApplyPlan() | EmptyQuarantine():
                     protocol.send(self._connection, self._answer(request))
                 case _:
                     protocol.send(self._connection, Failed(f"the file worker does not know {type(request).__name__}"))
 
     def _answer(self, request: WorkerRequest) -> Done | Stale | Failed:
         try:
-            append_fenced(self._ledger, request.epoch, Start(request.key, self._identity, ""))
+            append_start(self._ledger, request.epoch, Start(request.key, self._identity, ""))
             exit_, message, detail = self._carry_out(request)
+            self._sync()
         except StaleEpochError as error:
             return Stale(str(error))
         except (CrashworthyError, OSError) as error:
@@ -87,6 +91,15 @@ class _Worker:
             transaction.append(Exited(request.key, exit_, self._host.boot_id(), message=message, detail=detail))
         return Done(exit_, message, detail)
 
+    def _sync(self) -> None:
+        """Without a log nothing commits the change later: its exit record is what is believed, and must not outlive it on disk."""
+        if self._is_synced:
+            descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                durable.sync_filesystem(descriptor, "file")
+            finally:
+                os.close(descriptor)
+
     def _carry_out(self, request: WorkerRequest) -> Effect:
         match request:
             case PrepareSide():
@@ -95,6 +108,8 @@ class _Worker:
                 return _tool(write_file(self._root, request.path, request.content, request.mode, self._side, "file"))
             case EditFile():
                 return _tool(edit_file(self._root, request.path, request.old, request.new, self._side, "file"))
+            case DeletePath():
+                return _tool(delete_path(self._root, request.path, "file"))
             case ApplyPlan():
                 return self._apply(request)
             case EmptyQuarantine():

@@ -13,7 +13,8 @@ import typer
 from chaos import __main__ as command
 from chaos import console
 from chaos.console import ExitCode, HarnessError, exit_code_of, keep_traceback
-from chaos.options import Options, parse_duration, write_command
+from chaos.drivers import Place, base_environment, noting_environment
+from chaos.options import Options, check_environment, name_environment, parse_duration, write_command
 from chaos.plan import FAULTS
 from chaos.progress import PlainProgress
 from chaos.results import RUN_FORMAT, Trial, TrialResult, Verdict
@@ -113,6 +114,29 @@ def test_the_repeat_command_holds_all_that_decides_what_runs() -> None:
     options = Options(runs=3, scenario="a b.toml", step="driver:x:1", jobs=4, out="there", json="f")
     assert write_command("chaos", options, 9) == "chaos --mode ci --runs 3 --scenario 'a b.toml' --step driver:x:1 --seed 9"
     assert write_command("chaos", Options(junit="f", require_coverage=True), 0) == "chaos --mode ci --seed 0 --require-coverage"
+
+
+def test_what_is_handed_on_to_drivers_stands_in_the_repeat_command_and_is_checked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SESSION_SPACE", raising=False)
+    monkeypatch.delenv("SESSION_KILL_MARK", raising=False)
+    given = {"SESSION_SPACE": "namespaced", "SESSION_KILL_MARK": "cgroup", "SESSION_NAME": "not this"}
+    assert name_environment({}) == "" and "SESSION_SPACE" not in base_environment()
+    first = name_environment(given) + "chaos"
+    assert write_command(first, Options(), 9) == "env SESSION_KILL_MARK=cgroup SESSION_SPACE=namespaced chaos --mode ci --seed 9"
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert given.items() - base_environment().items() == {("SESSION_NAME", "not this")}
+    for wrong in ({"SESSION_SPACE": "maybe"}, {"SESSION_KILL_MARK": "magic"}, {"SESSION_SPACE": "namespaced", "PATH": "/nowhere"}):
+        with pytest.raises(MisuseError):
+            check_environment(wrong)
+    check_environment({})
+
+
+def test_in_the_namespaced_space_commands_may_write_where_scenarios_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SESSION_SPACE", "namespaced")
+    handed = noting_environment(Place(tmp_path))
+    assert handed["SESSION_SPACE_WRITABLE"].split(":") == [handed["WITNESS"], handed["OUTSIDE"]]
+    assert Path(handed["WITNESS"]).is_file() and Path(handed["OUTSIDE"]).is_dir()
 
 
 def test_progress_without_a_terminal_is_a_line_per_tenth_with_an_eta() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from eventlog.errors import CrashworthyError, InternalError
 from recovery.space import memory
-from recovery.space.conformance import memory_subject, test_epochs, test_exits, test_keys
+from recovery.space.conformance import memory_subject, test_epochs, test_exits, test_files, test_keys
 from recovery.space.conformance.subject import Subject
 
 SOURCE = Path(memory.__file__).read_text("utf-8")
@@ -19,14 +19,16 @@ FAILS = (AssertionError, pytest.fail.Exception, CrashworthyError, InternalError)
 
 WRONG: dict[str, tuple[str, str, Test]] = {
     "a key runs again": (
-        '            case Replay():\n                return "replayed"',
-        '            case Replay():\n                self._world.begin(request)\n                return "started"',
+        "        digest = digest_request(request)\n        if (how := self._judge",
+        "        digest = digest_request(request)\n"
+        "        if judge_key(self._world.state, request.key, None, digest).__class__ is Replay:\n"
+        '            self._world.begin(request)\n            return "started"\n        if (how := self._judge',
         test_keys.test_rule_S4_a_key_that_ended_is_replayed_with_the_same_bytes,
     ),
     "another request passes": (
-        "judge_key(self._world.state, request.key, None, digest)",
-        "(lambda known: judge_key(self._world.state, request.key, None, known.prepared.digest if known else digest))"
-        "(self._world.state.find(request.key))",
+        "judge_key(self._world.state, key, None, digest)",
+        "(lambda known: judge_key(self._world.state, key, None, known.prepared.digest if known else digest))"
+        "(self._world.state.find(key))",
         test_keys.test_rule_S4_the_same_key_with_another_request_is_refused_and_nothing_runs,
     ),
     "a stale start passes": (
@@ -94,6 +96,26 @@ WRONG: dict[str, tuple[str, str, Test]] = {
         'stream if process.request.separate else "out"',
         '"out"',
         test_exits.test_the_streams_are_kept_apart_when_asked,
+    ),
+    "a change of files is made again": (
+        "            self._world.change(request)\n        return how",
+        "            self._world.change(request)\n        change_file(self._world.files, request.act)\n        return how",
+        test_files.test_rule_S4_a_change_that_is_asked_for_again_is_replayed_without_a_second_effect,
+    ),
+    "a change of files is fenced by its key alone": (
+        "        digest = digest_files(request)\n        if (how := self._judge(epoch, ",
+        "        digest = digest_files(request)\n        if (how := self._judge(self._world.state.floor, ",
+        test_files.test_rule_S4_below_the_floor_no_file_is_changed,
+    ),
+    "another change passes": (
+        "        digest = digest_files(request)\n",
+        '        digest = "files"\n',
+        test_files.test_rule_S4_the_same_key_with_another_change_is_refused,
+    ),
+    "a change that cannot be is a success": (
+        "code=1 if refusal else 0",
+        "code=0",
+        test_files.test_what_cannot_be_changed_is_recorded_with_its_reason_and_changes_nothing,
     ),
     "output is held back": (
         "            while sink is not None and heard < len(said):",

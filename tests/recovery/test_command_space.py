@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -172,3 +173,45 @@ def test_a_mistake_is_one_sentence_and_changes_nothing(hand: Hand, words: tuple[
     before = Path(hand.directory, "ledger").read_bytes()
     assert said in hand.refused(78, *words)
     assert Path(hand.directory, "ledger").read_bytes() == before
+
+
+def test_files_of_a_space_by_hand_are_changed_by_key(hand: Hand) -> None:
+    work, source = hand.base / "work", hand.base / "source"
+    work.mkdir()
+    source.write_bytes(b"one\x00two")
+    words = ("space", "change", "--dir", hand.directory, "--epoch", "1", "--json", "--key")
+    done = hand.ask(*words, "w", "--workspace", str(work), "--write", str(source), "a/b")
+    assert (done["how"], done["state"], done["exit"]["code"], done["out"]) == ("started", "exited", 0, "made a/b (7 bytes)")
+    (work / "a/b").write_bytes(b"by hand")
+    assert hand.ask(*words, "w", "--write", str(source), "a/b")["how"] == "replayed" and (work / "a/b").read_bytes() == b"by hand"
+    assert hand.ask(*words, "e", "--old", "by", "--new", "with", "a/b")["exit"]["code"] == 0
+    assert hand.ask(*words, "x", "--delete", "../source")["exit"]["code"] == 1 and source.exists()
+    assert (work / "a/b").read_bytes() == b"with hand"
+    assert hand.ask(*words, "d", "--delete", "a/b")["exit"]["code"] == 0 and not (work / "a/b").exists()
+    shown = hand.ask("space", "show", "--dir", hand.directory, "--json")
+    assert (shown["workspace"], shown["holder"]) == (str(work), f"space:{shown['space']}")
+    assert [(row["key"], row["kind"]) for row in shown["keys"]] == [(key, "file") for key in ("w", "e", "x", "d")]
+    assert "--write" in hand.refused(78, *words, "n", "--old", "x", "f")
+    hand.ask("space", "advance", "--dir", f"{hand.base}/bare", "--epoch", "1", "--json")
+    assert "--workspace" in hand.refused(78, "space", "change", "--dir", f"{hand.base}/bare", "--key", "k", "--epoch", "1", "--delete", "f")
+    assert hand.ask("release", hand.directory, "--json")["released"] == [str(work)]
+    assert "not held" in hand.refused(78, "space", "change", "--dir", hand.directory, "--key", "n", "--epoch", "2", "--delete", "f")
+
+
+def test_rule_S5_a_stopped_shim_is_named_to_who_waits_for_its_command(hand: Hand) -> None:
+    """Both used to wait for as long as it was stopped."""
+    starter = hand.begin("space", "start", "--dir", hand.directory, "--key", "k", "--epoch", "1", "--", "sleep", "1000")
+    wait_until(lambda: hand.running().get("k", {}).get("state") == "running", "the command's start")
+    pid = hand.running()["k"]["pid"]
+    hand.environment["SESSION_SILENT_SECS"] = "0.5"
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        for words in (("attach", hand.directory, "k"), ("kill", hand.directory, "k")):
+            said = hand.refused(1, *words)
+            assert f"its shim, process {pid}, is stopped" in said and f"`kill -CONT {pid}`" in said
+            assert f"recovery space advance --dir {hand.directory} --epoch 2" in said
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    hand.environment.pop("SESSION_SILENT_SECS")
+    assert hand.ask("kill", hand.directory, "k", "--json")["exit"]["kind"] == "signaled"
+    starter.communicate(timeout=60)

@@ -15,6 +15,7 @@ from eventlog.errors import FenceIncompleteError, MisuseError
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
 from eventlog.process_identity import identify
 from recovery.space.bubblewrap import Bubblewrap, choose_bubblewrap
+from recovery.space.holders import Holders
 from recovery.space.ledger import Ledger
 from recovery.space.local import SpacePaths
 from recovery.space.marks import choose_marks, name_mark
@@ -42,7 +43,20 @@ class LocalSubject:
 
     def _open(self) -> StandaloneSpace:
         paths = make_space(str(self._space), RandomIds())
-        return StandaloneSpace(paths, choose_marks(self._mark), SystemClock(), LinuxHost(), self._bubblewrap)
+        holders = Holders(str(self._space.parent / "holders"), SystemClock())
+        space = StandaloneSpace(paths, choose_marks(self._mark), SystemClock(), LinuxHost(), self._bubblewrap, holders)
+        space.use_workspace(str(self._place), RandomIds(), lambda _: False)
+        return space
+
+    def lay(self, path: str, content: bytes | None = None, leads_to: str = "") -> None:
+        if content is None:
+            (self._place / path).symlink_to(leads_to)
+        else:
+            (self._place / path).write_bytes(content)
+
+    def read(self, path: str) -> bytes | None:
+        found = self._place / path
+        return found.read_bytes() if found.is_file() else None
 
     def _bash(self, script: str) -> list[bytes]:
         return [b"bash", b"-c", script.encode()]

@@ -6,6 +6,7 @@ from pathlib import Path
 from eventlog.events import Exit
 from eventlog.ports import FakeClock, FakeHost
 from recovery.space.memory import Act, Await, Finish, MemorySpace, MemoryWorld, Program, Say
+from recovery.space.memory_files import Link
 from recovery.space.port import Space
 from recovery.space.request import CommandRequest
 
@@ -75,6 +76,13 @@ class MemorySubject:
 
     def is_alive(self, name: str) -> bool:
         return name in self._living and self._world.is_running(self._living[name])
+
+    def lay(self, path: str, content: bytes | None = None, leads_to: str = "") -> None:
+        self._world.files[path.encode()] = Link(leads_to.encode()) if content is None else content
+
+    def read(self, path: str) -> bytes | None:
+        found = self._world.files.get(path.encode())
+        return found if isinstance(found, bytes) else None
 
     def close(self) -> None:
         """Nothing is left."""

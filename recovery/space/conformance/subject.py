@@ -68,6 +68,14 @@ class Subject(Protocol):
         """Whether a process of `blocks(name)` lives."""
         ...
 
+    def lay(self, path: str, content: bytes | None = None, leads_to: str = "") -> None:
+        """Put a file with this content, or a symbolic link to `leads_to`, into the workspace, as somebody else would."""
+        ...
+
+    def read(self, path: str) -> bytes | None:
+        """What is in the file at `path` of the workspace (relative; `..` leads to what is beside it), None when nothing is there."""
+        ...
+
     def close(self) -> None:
         """End everything the test left."""
         ...

@@ -4,6 +4,7 @@ from recovery.space.marks.acts import (
     allows_reuse,
     command_mark,
     end_members,
+    end_strays,
     has_leaf,
     join_mark,
     keep_members,
@@ -16,7 +17,7 @@ from recovery.space.marks.acts import (
 )
 from recovery.space.marks.cgroup import find_cgroup_base, kill_cgroup
 from recovery.space.marks.choose import choose_marks
-from recovery.space.marks.descendants import kill_descendants, list_descendants
+from recovery.space.marks.descendants import kill_descendants, list_descendants, read_newest
 from recovery.space.marks.living import list_command_processes, list_left_processes
 from recovery.space.marks.values import ENVIRONMENT_VARIABLE, KINDS, Joined, MarkKind, MarkSetting, Target
 
@@ -31,6 +32,7 @@ __all__ = [
     "choose_marks",
     "command_mark",
     "end_members",
+    "end_strays",
     "has_leaf",
     "find_cgroup_base",
     "join_mark",
@@ -45,5 +47,6 @@ __all__ = [
     "make_mark",
     "name_helper_mark",
     "name_mark",
+    "read_newest",
     "release_mark",
 ]

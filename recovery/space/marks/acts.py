@@ -9,6 +9,7 @@ from eventlog import steps
 from eventlog.errors import MisuseError
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity
+from recovery.space.marks import strays
 from recovery.space.marks.cgroup import LEAVES, Cgroup
 from recovery.space.marks.environment import Environment
 from recovery.space.marks.freezer import Freezer
@@ -97,6 +98,12 @@ def end_members(mark: str, joined: Joined, host: Host, clock: Clock) -> None:
     """Kill all that and prove it dead. Raises FenceIncompleteError."""
     kind, value = _of(mark)
     kind.end_members(value, joined, host, clock)
+
+
+def end_strays(mark: str, clock: Clock) -> int:
+    """Kill what this process's command started and what left the mark, where it is a leaf; how many. Of the other kinds nothing leaves."""
+    value = _of(mark)[1]
+    return strays.end_strays(value, clock) if has_leaf(mark) else 0
 
 
 def keep_members(mark: str, joined: Joined) -> None:

@@ -52,10 +52,10 @@ def end_children(clock: Clock, seconds: float = DEATH_SECS) -> None:
     Exact, whatever forks meanwhile: a living descendant has a living ancestor among our children, so none lives when we have none.
     """
     deadline = clock.monotonic() + seconds
-    while _reap():
+    while reap_children():
         children = list_children(os.getpid())
         for pid in children:
-            _kill_child_of(os.getpid(), pid)
+            kill_child_of(os.getpid(), pid)
         if clock.monotonic() >= deadline:
             who = describe(list_living(os.getpid()))
             raise FenceIncompleteError(f"processes {who} do not die (waited {seconds:g} s); {NOTHING_TOUCHED}")
@@ -76,7 +76,7 @@ def kill_descendants(root: int, clock: Clock, spare: frozenset[int] = frozenset(
             return
         seen = None if living else children
         for pid in living:
-            _kill_child_of(root, pid)
+            kill_child_of(root, pid)
         if living and clock.monotonic() >= deadline:
             raise FenceIncompleteError(f"processes {describe(living)} do not die (waited {seconds:g} s); {NOTHING_TOUCHED}")
 
@@ -92,7 +92,7 @@ def list_children(root: int) -> list[int]:
         return sorted(pid for pid, stat in fields if stat is not None and int(stat[1]) == root)
 
 
-def _kill_child_of(root: int, pid: int) -> None:
+def kill_child_of(root: int, pid: int) -> None:
     """SIGKILL a child through its pidfd: whether it still is one is asked once it is held."""
     try:
         descriptor = os.pidfd_open(pid)
@@ -107,7 +107,7 @@ def _kill_child_of(root: int, pid: int) -> None:
         os.close(descriptor)
 
 
-def _reap() -> bool:
+def reap_children() -> bool:
     """Collect what has ended; False when this process has no children at all."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:

@@ -1,12 +1,18 @@
 """Rule S11: what a command leaves running is killed, kept or held against it, as the session or the environment says."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from eventlog import events
 from eventlog.errors import MisuseError
+from eventlog.ports import FakeHost
+from recovery.facts import BootFact
+from recovery.gather import _boot_fact
+from recovery.left_behind import is_stale
+from recovery.opening import read_log
 from recovery.settings import read_settings
 from tests.helpers import is_running, wait_until
 from tests.recovery.sessions import Driver, Sandbox, bash
@@ -134,3 +140,42 @@ def test_rule_S5_a_shim_that_is_silent_is_treated_as_gone(sandbox: Sandbox) -> N
     assert driver.end() == 1
     assert f"the shim {pid} has not answered for 0.5 s and is ended" in driver.err
     wait_until(lambda: not is_running(pid), "the end of the shim")
+
+
+def writing(sandbox: Sandbox, name: str) -> str:
+    """`leaving`, with `name` of the workspace open for writing."""
+    script = f"exec 3>>{name}; echo up >&3; exec sleep 300.{id(sandbox)}"
+    return f"(setsid bash -c '{script}' < /dev/null > /dev/null 2>&1 &); until [ -s {name} ]; do sleep 0.01; done"
+
+
+@pytest.mark.parametrize("mark", STRONG)
+def test_rule_C8_what_a_kept_process_writes_makes_the_image_stale_and_stops_the_next_call(sandbox: Sandbox, mark: str) -> None:
+    calls = (bash("echo before > a"), bash(writing(sandbox, "log")), bash("echo two > a"))
+    driver = sandbox.run("run", sandbox.session(*calls, left_behind="keep"), SESSION_KILL_MARK=mark)
+    assert driver.code == 78 and len(sleepers(sandbox)) == 1, driver.err
+    assert "call 3 cannot begin: 1 files of the image are unstable" in driver.err and "the image after call 2 is stale" in driver.err
+    assert [event.untracked for event in sandbox.of_kind(events.CallSettled)] == [[], [events.Untracked("log", "unstable")]]
+    assert len(sandbox.of_kind(events.AttemptStarted)) == 2
+    kinds = (events.CallSettled, events.AttemptStarted)
+    stale, sure = (max(one.seq for one in sandbox.events() if isinstance(one.event, kind)) for kind in kinds)
+    aim = ("--workspace", sandbox.root, "--dry-run")
+    refused = sandbox.run("restore", sandbox.state, "--at", str(stale), *aim)
+    assert refused.code == 78 and f"--at {stale}: the image there is stale" in refused.sentence()
+    assert sandbox.run("restore", sandbox.state, "--at", str(sure), *aim).code == 2
+    assert sandbox.run("drive", sandbox.state, SESSION_KILL_MARK=mark).code == 0
+    assert (sleepers(sandbox), (sandbox.root / "a").read_text(), (sandbox.root / "log").read_text()) == ([], "two\n", "up\n")
+    assert [(event.call, event.untracked) for event in sandbox.of_kind(events.CallSettled)][2:] == [(3, [])]
+    assert [event.untracked for event in sandbox.of_kind(events.WorkspaceObserved)] == [[]]
+
+
+def test_rule_C8_a_stale_image_is_not_restored_after_a_restart_of_the_machine(sandbox: Sandbox) -> None:
+    mark = next((mark.values[0] for mark in STRONG if not mark.marks[0].args[0]), "")
+    if not mark:
+        pytest.skip("only the environment mark is to be had here")
+    session = sandbox.session(bash(writing(sandbox, "log")), bash("true"), left_behind="keep")
+    assert sandbox.run("run", session, SESSION_KILL_MARK=mark).code == 78
+    state = read_log(str(sandbox.state))
+    assert is_stale(state.untracked)
+    assert _boot_fact(state, None, None, FakeHost(boot="another")) is BootFact.SYNCED
+    assert _boot_fact(replace(state, untracked=()), None, None, FakeHost(boot="another")) is BootFact.OTHER
+    assert sandbox.run("drive", sandbox.state, SESSION_KILL_MARK=mark).code == 0

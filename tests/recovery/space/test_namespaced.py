@@ -377,3 +377,20 @@ def test_rule_S11_nothing_can_be_kept(sandbox: Sandbox, environment: dict[str, s
 def test_the_root_of_all_is_no_workspace() -> None:
     with pytest.raises(MisuseError, match="/ cannot be one"):
         choose_bubblewrap(["namespaced"], "/", os.environ.get("PATH"))
+
+
+@needs_bubblewrap
+def test_a_person_may_let_commands_write_more_but_never_the_log(sandbox: Sandbox) -> None:
+    cache, other = sandbox.base / "cache", sandbox.base / "other"
+    cache.mkdir()
+    other.mkdir()
+    script = f"echo kept > {cache}/f; echo lost 2>/dev/null > {other}/f; true"
+    writable = {"SESSION_SPACE": "namespaced", "SESSION_SPACE_WRITABLE": str(cache)}
+    assert sandbox.run("run", sandbox.session(bash(script)), **writable).code == 0
+    assert (cache / "f").read_text() == "kept\n" and not (other / "f").exists()
+    for path, why in (
+        (str(sandbox.state), "contain each other"), (str(sandbox.base), "contain each other"),
+        ("relative", "is not the absolute path"), (str(sandbox.base / "none"), "is not the absolute path"),
+    ):  # fmt: skip
+        refused = sandbox.run("run", sandbox.session(bash("true"), name="next"), **{**writable, "SESSION_SPACE_WRITABLE": path})
+        assert refused.code == 78 and why in refused.sentence()
