@@ -35,6 +35,7 @@ from recovery.space.protocol import (
 from recovery.space.records import Exited, Register, Start
 from recovery.workspace.actions import decode_plan
 from recovery.workspace.apply import apply_plan
+from recovery.workspace.made import SUFFIX, write_made
 from recovery.workspace.quarantine_tree import empty
 from recovery.workspace.side import find_sides, is_same_root, prepare_side, read_root_identity, recorded_root, set_root_identity
 from recovery.workspace.tools import ToolResult, edit_file, write_file
@@ -115,6 +116,7 @@ class _Worker:
         applied = apply_plan(
             plan, root=self._root, side=self._side, quarantine_directory=request.quarantine, pack=request.contents
         )
+        write_made(request.contents + SUFFIX, applied.made)
         return Exit("exited", code=0), "", {"restored": applied.restored, "displaced": applied.displaced, "round": applied.round}
 
     def _empty(self, request: EmptyQuarantine) -> Effect:
