@@ -15,6 +15,7 @@ from eventlog.values import ContentId, Epoch, StreamId
 from eventlog.writer import Writer
 from recovery.workspace.apply import apply_plan
 from recovery.workspace.content import read_verified
+from recovery.workspace.made import SUFFIX, read_made, write_made
 from recovery.workspace.pack import write_pack
 from recovery.workspace.restore_plan import plan_restore
 from recovery.workspace.scan import Scanner
@@ -112,9 +113,12 @@ def rebuild(log_directory: str, target: str) -> None:
     scanner = Scanner(root)
     plan = plan_restore(scanner.scan(against=image), image, ())
     pack = os.path.join(target, "pack")
-    write_pack(pack, plan, lambda content: reader.content(ContentId(content)), "contents")
-    apply_plan(plan, root=root, side=side, quarantine_directory="bench-1", pack=pack, step="restore")
-    os.unlink(pack)
+    write_pack(pack, plan, lambda contents: reader.contents(map(ContentId, contents)), "contents")
+    applied = apply_plan(plan, root=root, side=side, quarantine_directory="bench-1", pack=pack, step="restore")
+    write_made(pack + SUFFIX, applied.made)
+    scanner.learn(read_made(pack + SUFFIX))
+    for name in (pack, pack + SUFFIX):
+        os.unlink(name)
     if root_hash(scanner.scan(against=image).image).hex() != wanted:
         raise RuntimeError("the rebuilt tree is not the image")
     sync(root)

@@ -77,8 +77,9 @@ def set_new_attributes(
     steps.reach(f"{step}.attributes.before")
     if owner is not None:
         os.fchown(descriptor, *owner)
-    for name, value in (*decode_xattrs(acl or None), *decode_xattrs(xattrs)):
-        os.setxattr(descriptor, name, value)
+    if acl or xattrs:
+        for name, value in (*decode_xattrs(acl or None), *decode_xattrs(xattrs)):
+            os.setxattr(descriptor, name, value)
     os.fchmod(descriptor, mode)
     if mtime_ns is not None:
         os.utime(descriptor, ns=(mtime_ns, mtime_ns))

@@ -254,7 +254,7 @@ def cut_runs(offset: int, piece: bytes) -> Iterator[tuple[bool, bytes]]:
 
     A hole is whole blocks of HOLE_BYTES at multiples of it, all zeros.
     """
-    if not _has_hole(offset, piece):
+    if not has_hole(offset, piece):
         if piece:
             yield False, piece
         return
@@ -272,7 +272,7 @@ def cut_runs(offset: int, piece: bytes) -> Iterator[tuple[bool, bytes]]:
         yield was_hole, piece[start:position]
 
 
-def _has_hole(offset: int, piece: bytes) -> bool:
+def has_hole(offset: int, piece: bytes) -> bool:
     """Whether some whole block is all zeros. Its beginning is asked first: in most blocks that tells."""
     for start in range(-offset % HOLE_BYTES, len(piece) - HOLE_BYTES + 1, HOLE_BYTES):
         if piece.startswith(_FEW_ZEROS, start) and piece.startswith(_ZEROS, start):

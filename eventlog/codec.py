@@ -18,7 +18,12 @@ LEAST_SAVING = 8
 Measured (`make bench-log`, the last table): text of 64 bytes grows, of 128 saves a fifth, of 256 a third; what saves less than an eighth
 is packed already, and unpacking it costs every reader more than naming it.
 """
+SAMPLE_BYTES = 512
+SAMPLED_FROM, SAMPLED_BELOW = 1 << 11, 1 << 16
+"""Contents of these sizes are sampled first (benchmarks/README, "The zstd threshold"): below, trying costs no more; above, zstd gives up as
+early itself. A content that packs only by its repetitions, all byte values alike in number, is missed and kept as it is."""
 _compressor = zstandard.ZstdCompressor(level=3)
+_sampler = zstandard.ZstdCompressor(level=1)
 _UNKNOWN_SIZE = -1
 _decompressor = zstandard.ZstdDecompressor()
 
@@ -75,11 +80,20 @@ def encode_blob(data: bytes, name: ContentId | None = None) -> Blob:
     """
     if name is None:
         name = content_id(data)
-    if len(data) >= LEAST_COMPRESSED_BYTES:
+    if len(data) >= LEAST_COMPRESSED_BYTES and not _looks_packed(data):
         packed = _compressor.compress(data)
         if len(packed) * LEAST_SAVING <= len(data) * (LEAST_SAVING - 1):
             return Blob(name, "zstd", len(data), packed)
     return Blob(name, "raw", len(data), data)
+
+
+def _looks_packed(data: bytes) -> bool:
+    """Whether every so manieth byte of a content of middle size does not pack, which tells of most that none of it would: with a stride
+    that is odd the sample has bytes of every place in numbers of two, four and eight bytes."""
+    if not SAMPLED_FROM <= len(data) < SAMPLED_BELOW:
+        return False
+    sample = data[:: len(data) // SAMPLE_BYTES | 1]
+    return len(_sampler.compress(sample)) >= len(sample)
 
 
 def encode_chunk_list(name: ContentId, size: int, chunks: Sequence[ContentId]) -> Blob:

@@ -286,6 +286,13 @@ def set_synchronous_full(connection: apsw.Connection, path: str) -> None:
     _require(connection.pragma("synchronous") == 2, f"{show_text(path)}: synchronous=FULL could not be set")
 
 
+def set_building(connection: apsw.Connection, path: str) -> None:
+    """For a database that nobody looks for yet and that a failure throws away: no sync, and contents are written once, not by a WAL."""
+    connection.pragma("synchronous", "off")
+    mode = connection.pragma("journal_mode", "memory")
+    _require(mode == "memory", f"{show_text(path)}: journal mode is {mode} and could not be set")
+
+
 def set_keep_wal_on_close(connection: apsw.Connection) -> None:
     """Closing deletes no side file: whoever copies a dead session's files always finds database and WAL together."""
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)

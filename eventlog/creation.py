@@ -86,13 +86,14 @@ def _build(temporary: str, fill: Callable[[Writer], None], ids: Ids, origin: str
     """A whole log under a name that nobody looks for, its WAL emptied and gone."""
     handle = connection.create(temporary)
     try:
-        handle.pragma("synchronous", "off")  # nobody's log yet: it is synced whole before it gets its name
+        connection.set_building(handle, temporary)  # nobody's log yet: it is synced whole before it gets its name
         handle.execute("BEGIN IMMEDIATE")
         rows = [("format", str(FORMAT)), ("log_id", LogId(ids.new_id().hex()))]
         rows += [("salvaged_from", origin)] if origin else []
         handle.executemany("INSERT INTO meta (key, value) VALUES (?, ?)", rows)
         handle.execute("COMMIT")
         fill(Writer(handle, temporary, ids, redact))
+        connection.set_wal(handle, temporary)
         connection.set_synchronous_full(handle, temporary)
         # Not `pragma`, which knows no arguments in parentheses. It raises when the file cannot take all of the WAL: closing would not say.
         handle.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)

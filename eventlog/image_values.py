@@ -148,10 +148,16 @@ def optional(data: bytes | None) -> bytes:
 
 def check_path(path: bytes) -> None:
     """`CorruptError` unless `path` is the root or a relative path without empty, `.`, `..` components and NUL bytes."""
-    if not path:
+    if not path or _is_plain_path(path):
         return
     if b"\0" in path or any(part in (b"", b".", b"..") or len(part) > NAME_MAX for part in path.split(b"/")):
         raise CorruptError(f"not a path of an image: {show_path(path)}")
+
+
+def _is_plain_path(path: bytes) -> bool:
+    """Whether it is what most paths are: short, and no component empty or with a dot in front. Says nothing of others."""
+    is_plain = len(path) <= NAME_MAX and b"/." not in path and b"//" not in path and b"\0" not in path
+    return is_plain and path[0] not in b"./" and path[-1:] != b"/"
 
 
 def check_entry(path: bytes, entry: Entry) -> None:
@@ -166,12 +172,13 @@ def _find_problem(entry: Entry) -> str:
         return f"unknown kind {entry.kind!r}"
     if not 0 <= entry.mode <= MODE_BITS or not MTIME_MIN <= entry.mtime_ns <= MTIME_MAX:
         return "mode or time out of range"
-    return _find_kind_problem(entry) or _find_xattrs_problem(entry) or _find_owner_problem(entry) or _find_acl_problem(entry)
+    problem = _find_file_problem(entry) if entry.kind == "f" else _find_kind_problem(entry)
+    if problem or entry.xattrs is None and entry.owner is None and entry.acl is None:
+        return problem
+    return _find_xattrs_problem(entry) or _find_owner_problem(entry) or _find_acl_problem(entry)
 
 
 def _find_kind_problem(entry: Entry) -> str:
-    if entry.kind == "f":
-        return _find_file_problem(entry)
     if entry.content is not None or entry.size:
         return f"content or size on kind {entry.kind!r}"
     if entry.kind == "d" and entry.link is not None:

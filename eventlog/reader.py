@@ -6,8 +6,9 @@ reads are many short transactions (case 18): events are append-only, so that a p
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import apsw
@@ -87,6 +88,15 @@ _EVENT_PAGE = (
     "SELECT seq, id, epoch, CAST(kind AS BLOB), version, CAST(payload AS BLOB), prev_hash, hash,"
     " typeof(kind) = 'text' AND typeof(payload) = 'text' FROM event WHERE stream = ? AND seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
 )
+BLOBS_AT_ONCE = 16
+"""Blobs of one query: a blob is CHUNK_BYTES at most, so that this bounds the memory."""
+
+
+def _some_blobs(number: int) -> str:
+    return f"SELECT hash, codec, size, bytes FROM blob WHERE hash IN ({', '.join('?' * number)})"
+
+
+_SOME_BLOBS = _some_blobs(BLOBS_AT_ONCE)
 _MOVED = events.SessionMoved.kind
 _CHANGED_SEQS = "SELECT DISTINCT seq FROM image_change WHERE stream = ? AND seq > ? AND seq <= ?"
 
@@ -317,7 +327,10 @@ class Reader:
         found = self.rows("SELECT codec, size, bytes FROM blob WHERE hash = ?", (content,))
         if not found:
             raise self._missing(content)
-        name, size, data = found[0]
+        return self._stored_blob(content, found[0])
+
+    def _stored_blob(self, content: ContentId, row: tuple[object, ...]) -> codec.Blob:
+        name, size, data = row
         if not (isinstance(name, str) and isinstance(size, int) and isinstance(data, bytes)):
             raise CorruptError(f"{self.name}: blob {content.hex()} has a column of the wrong type; run `eventlog verify {self.name}`")
         return codec.Blob(content, name, size, data)
@@ -343,9 +356,23 @@ class Reader:
         found = self.rows("SELECT reason FROM dropped WHERE hash = ?", (content,))
         return str(found[0][0]) if found else None
 
+    def contents(self, contents: Iterable[ContentId]) -> Iterator[bytes]:
+        """Whole contents one after another in the order given, each as `content` yields it; one query finds BLOBS_AT_ONCE of them."""
+        waiting = iter(contents)
+        while batch := list(islice(waiting, BLOBS_AT_ONCE)):
+            rows = self.rows(_SOME_BLOBS if len(batch) == BLOBS_AT_ONCE else _some_blobs(len(batch)), tuple(batch))
+            found = {row[0]: row[1:] for row in rows}
+            for content in batch:
+                if content not in found:
+                    raise self._missing(content)
+                yield from self._decoded(self._stored_blob(content, found[content]))
+
     def content(self, content: ContentId) -> Iterator[bytes]:
         """A whole content in pieces of at most CHUNK_BYTES, each verified; the whole verified before the iterator ends."""
-        blob = self.blob(content)
+        yield from self._decoded(self.blob(content))
+
+    def _decoded(self, blob: codec.Blob) -> Iterator[bytes]:
+        content = blob.content
         if blob.codec != "chunks":
             yield codec.decode_blob(blob)
             return

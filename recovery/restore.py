@@ -24,6 +24,7 @@ from recovery.space.protocol import ApplyPlan
 from recovery.space.records import Prepare
 from recovery.state import TO_RESTORE, Obligation
 from recovery.workspace.actions import RestorePlan, encode_plan
+from recovery.workspace.made import SUFFIX, read_made
 from recovery.workspace.pack import write_pack
 from recovery.workspace.profile import Profile
 from recovery.workspace.quarantine import list_quarantine
@@ -104,7 +105,10 @@ def _apply_round(context: Context, obligation: Obligation, plan: RestorePlan, qu
     prepared = Prepare(key, "work", context.epoch, None, attempt, obligation.target_root, mark, None, state.head_seq, state.head_hash)
     announce(context.ledger, prepared)
     done = context.space.change_files(ApplyPlan(context.epoch, key, encode_plan(plan), quarantine, pack))
-    durable.unlink(pack, "contents")  # placed: what is never written back to the disk costs the one sync nothing
+    if context.scanner is not None:
+        context.scanner.learn(read_made(pack + SUFFIX))
+    for name in (pack, pack + SUFFIX):
+        durable.unlink(name, "contents")  # placed: what is never written back to the disk costs the one sync nothing
     return int(done.detail.get("restored", 0))
 
 
@@ -114,7 +118,7 @@ def _lay_pack(context: Context, plan: RestorePlan) -> str:
     os.makedirs(directory, mode=0o700, exist_ok=True)
     path = os.path.join(directory, "pack")
     try:
-        write_pack(path, plan, lambda content: context.journal.reader.content(ContentId(content)), "contents")
+        write_pack(path, plan, lambda contents: context.journal.reader.contents(map(ContentId, contents)), "contents")
     except OSError as error:
         shown = show_path(os.fsencode(directory))
         if error.errno not in _NO_ROOM:

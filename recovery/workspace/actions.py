@@ -30,11 +30,30 @@ class MakeDirectory(msgspec.Struct, frozen=True, tag=True):
     path: bytes
 
 
-class PlaceFile(msgspec.Struct, frozen=True, tag=True):
-    """Make a file in staging, with its content verified, its attributes, mode and time, and move it to `path`.
+class StageDirectory(msgspec.Struct, frozen=True, tag=True):
+    """Make the directory `path` in staging, mode 0700. Until `PlaceDirectory` every action is below it and works there.
 
-    Repeating: before the move nothing is at `path` and staging is emptied by the next round; after it the file is complete and
-    the next plan leaves it alone.
+    Repeating: before `PlaceDirectory` nothing is at `path`, and staging is emptied by the next round.
+    """
+
+    path: bytes
+
+
+class PlaceDirectory(msgspec.Struct, frozen=True, tag=True):
+    """Move the staged directory `path`, with everything in it, to its place by one rename.
+
+    Repeating: after the move all in it is complete but for modes and times of directories, which the next plan finishes.
+    """
+
+    path: bytes
+
+
+class PlaceFile(msgspec.Struct, frozen=True, tag=True):
+    """Make a file in staging, with its content verified, its attributes, mode and time, and move it to `path`; in a staged directory
+    it is made under its name.
+
+    Repeating: before the move (of the file or of that directory) nothing is at `path` and staging is emptied by the next round; after it
+    the file is complete and the next plan leaves it alone.
     """
 
     path: bytes
@@ -107,7 +126,18 @@ class FinishDirectory(msgspec.Struct, frozen=True, tag=True):
     acl: bytes | None = None
 
 
-Action = Displace | MakeDirectory | PlaceFile | PlaceLink | PlacePipe | LinkFile | SetAttributes | FinishDirectory
+Action = (
+    Displace
+    | MakeDirectory
+    | StageDirectory
+    | PlaceDirectory
+    | PlaceFile
+    | PlaceLink
+    | PlacePipe
+    | LinkFile
+    | SetAttributes
+    | FinishDirectory
+)
 
 
 class RestorePlan(msgspec.Struct, frozen=True):

@@ -1,18 +1,20 @@
 """Carrying out a restore plan. Runs only in the file worker, after every older process is proved dead (I7).
 
 Ordering invariants, each against a crash between its two halves: staging is emptied, the room needed is there, and what will be changed
-in place is on record as it was (in_place.py), before the first move; a victim is in quarantine before anything takes its name; a file
-is complete in staging before it gets its name; a directory gets its mode and time after all below it. Nothing is followed,
-overwritten or unlinked in the workspace. Killed anywhere, a new scan, plan and apply reach the same end (actions.py says why for
-each action).
+in place is on record as it was (in_place.py), before the first move; a victim is in quarantine before anything takes its name; a file, or
+a whole new directory (staged.py), is complete in staging before it gets its name; a directory gets its mode and time after all below it.
+Nothing is followed, overwritten or unlinked in the workspace. Killed anywhere, a new scan, plan and apply reach the same end (actions.py
+says why for each action).
 
 Nothing is synced here. What a restore made counts only from `restore_finished` on, and who commits that syncs the whole file system
 once before: power lost earlier leaves the obligation open, and the next round scans what really reached the disk, empty or torn files
 included, and places it again. So a sync of each file would buy nothing, and costs more than everything else together.
 """
 
+import contextlib
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +24,8 @@ from blake3 import blake3
 from eventlog import durable, steps
 from eventlog.attributes import drop_acls, loosen_directory, open_node, set_attributes, set_link_time, set_new_attributes
 from eventlog.beneath import OPEN_DIRECTORY, OPEN_FILE, Beneath
-from eventlog.errors import CorruptError, FullError, RestoreIncompleteError
+from eventlog.checkout import has_hole
+from eventlog.errors import CorruptError, FullError, InternalError, RestoreIncompleteError
 from eventlog.image import name_of, parent_of
 from eventlog.show import show_path
 from recovery.workspace.actions import (
@@ -31,14 +34,20 @@ from recovery.workspace.actions import (
     FinishDirectory,
     LinkFile,
     MakeDirectory,
+    PlaceDirectory,
     PlaceFile,
     PlaceLink,
     PlacePipe,
     RestorePlan,
     SetAttributes,
+    StageDirectory,
 )
+from recovery.workspace.file_clock import trusted_before
 from recovery.workspace.in_place import encode_before, list_before, write_before
-from recovery.workspace.pack import PackReading, count_data, lay_out, write_sparsely
+from recovery.workspace.listing import CHANGE_TIME
+from recovery.workspace.made import Made
+from recovery.workspace.observe import key_of
+from recovery.workspace.pack import WHOLE_BYTES, PackReading, count_data, lay_out, write_sparsely
 from recovery.workspace.preflight import refuse_fixed, refuse_owners
 from recovery.workspace.quarantine import Round, open_round
 from recovery.workspace.staging import Staging, clear_staging
@@ -50,11 +59,12 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What one round did: paths restored, moves into quarantine, and the number of the round."""
+    """What one round did: paths restored, moves into quarantine, the number of the round, and the versions of files it made (made.py)."""
 
     restored: int
     displaced: int
     round: int
+    made: tuple[Made, ...] = ()
 
 
 def apply_plan(
@@ -93,9 +103,12 @@ def _apply(plan: RestorePlan, root: str, side: str, quarantine_directory: str, p
     ):
         write_before(quarantine.directory, quarantine.number, record, f"{step}.record")
         worker = _Worker(tree, quarantine, staging, pack, step)
-        for action in plan.actions:
-            _perform(worker, action)
-    return Applied(plan.restored, plan.displaced, quarantine.number)
+        try:
+            for action in plan.actions:
+                _perform(worker, action)
+        finally:
+            worker.leave_staged()
+    return Applied(plan.restored, plan.displaced, quarantine.number, tuple(worker.made))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +148,7 @@ def _check_room(plan: RestorePlan, side: str, pack: _Pack, recorded: int) -> Non
         raise FullError(
             f"the restore needs {needed} bytes and {free} are free beside the workspace; nothing was moved. Free space and try again"
         )
-    nodes = sum(isinstance(action, MakeDirectory | PlaceFile | PlaceLink | PlacePipe) for action in plan.actions)
+    nodes = sum(isinstance(action, MakeDirectory | StageDirectory | PlaceFile | PlaceLink | PlacePipe) for action in plan.actions)
     if room.f_files and nodes > room.f_favail:
         raise FullError(
             f"the restore needs {nodes} inodes and {room.f_favail} are free beside the workspace; nothing was moved. "
@@ -143,9 +156,27 @@ def _check_room(plan: RestorePlan, side: str, pack: _Pack, recorded: int) -> Non
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class _Staged:
+    """The directory that is being filled in staging: its path in the workspace, its name in staging, what is in it, and its plain files."""
+
+    path: bytes
+    name: bytes
+    tree: Beneath
+    made: list[Made] = field(default_factory=list)
+    last: tuple[bytes, int] = (b"", -1)
+
+    def open_parent(self, path: bytes) -> int:
+        """The directory of `path` in what is staged; files come directory by directory, so that the last one is asked for again."""
+        above = parent_of(path)
+        if self.last[1] < 0 or self.last[0] != above:
+            self.last = above, self.tree.directory(above[len(self.path) + 1 :])
+        return self.last[1]
+
+
+@dataclass(slots=True)
 class _Worker:
-    """What the actions work with."""
+    """What the actions work with. `staged` from a StageDirectory to its PlaceDirectory; `made`, what is in place of the files told."""
 
     tree: Beneath
     quarantine: Round
@@ -153,9 +184,19 @@ class _Worker:
     pack: _Pack
     step: str
     loose: set[bytes] = field(default_factory=set)
+    staged: _Staged | None = None
+    made: list[Made] = field(default_factory=list)
+
+    def leave_staged(self) -> None:
+        """Close the staged directory; what is in staging of it goes with the round."""
+        if self.staged is not None:
+            self.staged.tree.__exit__(None, None, None)
+            self.staged = None
 
     def open_parent(self, path: bytes) -> int:
         """The directory of `path`, with permission to change names in it: asked for once, as nothing but the last actions takes it away."""
+        if self.staged is not None:
+            return self.staged.open_parent(path)  # made by ourselves
         above = parent_of(path)
         directory = self.tree.directory(above)
         if above not in self.loose:
@@ -177,12 +218,16 @@ def _perform(worker: _Worker, action: Action) -> None:
 
 def _do(worker: _Worker, action: Action) -> None:
     match action:
+        case PlaceFile():
+            _place(worker, action.path, lambda name, directory: _make_file(worker, name, directory, action))
         case Displace():
             _displace(worker, action)
         case MakeDirectory():
             _make_directory(worker, action)
-        case PlaceFile():
-            _place_file(worker, action)
+        case StageDirectory():
+            _stage_directory(worker, action)
+        case PlaceDirectory():
+            _place_directory(worker, action)
         case PlaceLink():
             _place(worker, action.path, lambda name, directory: _make_link(name, directory, action))
         case PlacePipe():
@@ -217,10 +262,47 @@ def _make_directory(worker: _Worker, action: MakeDirectory) -> None:
         os.close(made)
 
 
+def _stage_directory(worker: _Worker, action: StageDirectory) -> None:
+    name = worker.staging.name_next()
+    steps.reach(f"{worker.step}.mkdir.before")
+    os.mkdir(name, _MADE_MODE, dir_fd=worker.staging.descriptor)
+    steps.reach(f"{worker.step}.mkdir.after")
+    tree = Beneath(f"/proc/self/fd/{worker.staging.descriptor}/{name.decode('ascii')}")
+    worker.staged = _Staged(action.path, name, tree)
+    _inherit_group(worker.tree.directory(parent_of(action.path)), tree.directory(b""))
+
+
+def _inherit_group(above: int, made: int) -> None:
+    """Below a directory with the set-group-id bit new nodes get its group: those in staging get it by what they are made in."""
+    found = os.fstat(above)
+    if found.st_mode & stat.S_ISGID and found.st_gid != os.fstat(made).st_gid:
+        with contextlib.suppress(PermissionError):  # of a group that is not ours; what is made in place keeps ours then, too
+            os.chown(made, -1, found.st_gid)
+            os.chmod(made, _MADE_MODE | stat.S_ISGID)
+
+
+def _place_directory(worker: _Worker, action: PlaceDirectory) -> None:
+    staged = worker.staged
+    if staged is None or staged.path != action.path:
+        raise InternalError(f"{show_path(action.path)} is put in its place and was not staged")
+    worker.leave_staged()
+    directory = worker.open_parent(action.path)
+    before = trusted_before(directory)  # asked before others can reach what is in it
+    worker.made += [one for one in staged.made if one.key[CHANGE_TIME] < before]
+    _move_in(worker, staged.name, action.path)
+
+
 def _place(worker: _Worker, path: bytes, make: Callable[[bytes, int], None]) -> None:
-    """Make a node in staging and give it its name, which must be free."""
+    """Make a node in staging and give it its name, which must be free; in a staged directory under its name at once."""
+    if worker.staged is not None:
+        make(name_of(path), worker.open_parent(path))
+        return
     staged = worker.staging.name_next()
     make(staged, worker.staging.descriptor)
+    _move_in(worker, staged, path)
+
+
+def _move_in(worker: _Worker, staged: bytes, path: bytes) -> None:
     durable.move(
         staged,
         name_of(path),
@@ -243,21 +325,29 @@ def _make_pipe(name: bytes, directory: int, action: PlacePipe, step: str) -> Non
         set_attributes(descriptor, action.mode, None, action.mtime_ns, f"{step}.place", owner=action.owner, acl=action.acl)
 
 
-def _place_file(worker: _Worker, action: PlaceFile) -> None:
-    _place(worker, action.path, lambda name, directory: _make_file(name, directory, worker.pack, action, f"{worker.step}.place"))
-
-
-def _make_file(name: bytes, directory: int, pack: _Pack, action: PlaceFile, step: str) -> None:
+def _make_file(worker: _Worker, name: bytes, directory: int, action: PlaceFile) -> None:
+    step = f"{worker.step}.place"
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _STAGED_MODE, dir_fd=directory)
     try:
-        _copy_verified(pack, descriptor, action, step)
+        _copy_verified(worker.pack, descriptor, action, step)
         set_new_attributes(descriptor, action.mode, action.xattrs, action.mtime_ns, step, owner=action.owner, acl=action.acl)
+        if worker.staged is not None and (action.xattrs, action.owner, action.acl) == (None, None, None):
+            worker.staged.made.append(Made(action.path, key_of(os.fstat(descriptor)), action.content))
     finally:
         os.close(descriptor)
 
 
 def _copy_verified(pack: _Pack, target: int, action: PlaceFile, step: str) -> None:
     """Copy all bytes, leaving holes where whole blocks are zeros, and compare them with their name."""
+    if action.size <= WHOLE_BYTES:
+        data = pack.reading.take(pack.offsets[action.content], action.size)
+        if len(data) != action.size or blake3(data).digest() != action.content:
+            raise _other_content(action)
+        if not has_hole(0, data):
+            durable.write_all(target, data, step)
+        elif write_sparsely(target, 0, data, step):
+            os.ftruncate(target, action.size)
+        return
     hasher = blake3()
     size = 0
     ends_in_hole = False
@@ -266,9 +356,13 @@ def _copy_verified(pack: _Pack, target: int, action: PlaceFile, step: str) -> No
         ends_in_hole = write_sparsely(target, size, piece, step)
         size += len(piece)
     if hasher.digest() != action.content or size != action.size:
-        raise CorruptError(f"the content kept for {show_path(action.path)} does not hash to {action.content.hex()}; it was not placed")
+        raise _other_content(action)
     if ends_in_hole:
         os.ftruncate(target, size)
+
+
+def _other_content(action: PlaceFile) -> CorruptError:
+    return CorruptError(f"the content kept for {show_path(action.path)} does not hash to {action.content.hex()}; it was not placed")
 
 
 def _link_file(worker: _Worker, action: LinkFile) -> None:

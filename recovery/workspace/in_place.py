@@ -18,7 +18,7 @@ from eventlog import durable
 from eventlog.attributes import ROOT_IDENTITY_XATTR, open_node, read_acl, read_xattrs
 from eventlog.beneath import Beneath
 from eventlog.image_values import MODE_BITS
-from recovery.workspace.actions import FinishDirectory, MakeDirectory, RestorePlan, SetAttributes
+from recovery.workspace.actions import FinishDirectory, MakeDirectory, RestorePlan, SetAttributes, StageDirectory
 
 SUFFIX = ".attributes"
 _IS_ANOTHER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE)
@@ -39,7 +39,7 @@ class Before(msgspec.Struct, frozen=True):
 def list_before(plan: RestorePlan, root: str) -> list[Before]:
     """The nodes whose attributes `plan` will really change in place, as they are now. Raises OSError; a node that is another by now is left
     out: the action itself stops there, by name."""
-    made = {action.path for action in plan.actions if isinstance(action, MakeDirectory)}
+    made = {action.path for action in plan.actions if isinstance(action, MakeDirectory | StageDirectory)}
     found: list[Before] = []
     with Beneath(root) as tree:
         for action in plan.actions:

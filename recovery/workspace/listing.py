@@ -6,8 +6,8 @@ from eventlog.image import Entry
 from eventlog.image_tree import Directory
 
 Key = tuple[int, int, int, int, int, int, int]
-"""Device, inode, mode with type bits, links, size, mtime_ns, ctime_ns: the version of a node. CHANGE_TIME is its last place."""
-CHANGE_TIME = 6
+"""Device, inode, mode with type bits, links, size, mtime_ns, ctime_ns: the version of a node. The names of places in it follow."""
+MODE, SIZE, MODIFY_TIME, CHANGE_TIME = 2, 4, 5, 6
 
 
 class Listing(msgspec.Struct):

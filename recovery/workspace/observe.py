@@ -27,6 +27,7 @@ _CHANGED = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EINVAL)
 _NO_FLAGS = (errno.ENOTTY, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EPERM)
 _NO_XATTRS = (errno.ENOTSUP, errno.ENODATA)
 _GET_FLAGS = 0x80086601  # FS_IOC_GETFLAGS
+_NO_ANSWER = bytes(8)
 _IMMUTABLE_OR_APPEND = 0x10 | 0x20
 _ACLS = (ACL_ACCESS, ACL_DEFAULT)
 _IGNORED = (b"security.selinux", b"security.SMACK64", b"security.ima", b"security.evm")
@@ -71,15 +72,14 @@ def observe_file(
     descriptor = open_or_changed(name, directory, OPEN_FILE)
     try:
         found = os.fstat(descriptor)
-        before = key_of(found)
-        if not stat.S_ISREG(before[2]):
+        if not stat.S_ISREG(found.st_mode):
             raise ChangedUnderneath
-        content, data, size = hash_descriptor(descriptor, before[4])
+        content, data, size = hash_descriptor(descriptor, found.st_size)
         has = read_attributes(descriptor, found, tracking)
         after = key_of(os.fstat(descriptor))
     finally:
         os.close(descriptor)
-    if size != after[4] or before != after:
+    if size != after[4] or key_of(found) != after:
         raise ChangedUnderneath
     if keep is not None and data is not None and (known is None or known.content != content):
         keep(content, data)
@@ -140,10 +140,14 @@ def _owner_of(found: os.stat_result, tracking: Tracking) -> tuple[int, int] | No
 
 def read_attributes(source: int | bytes, found: os.stat_result, tracking: Tracking, skip: bytes = b"") -> Attributes:
     """What hangs on an open file or directory, or on the node of a path, which is not followed, but for the attribute `skip`."""
+    names = _list_attributes(source)
+    has_flags = isinstance(source, int) and _has_flags(source)
+    if not names and not has_flags and not tracking.owners:
+        return _NONE
     pairs: list[tuple[bytes, bytes]] = []
     acls: list[tuple[bytes, bytes]] = []
     untracked: list[str] = []
-    for name in _list_attributes(source):
+    for name in names:
         if name.startswith(TRACKED_PREFIX):
             if name != skip:
                 _read_attribute(source, name, pairs)
@@ -153,11 +157,9 @@ def read_attributes(source: int | bytes, found: os.stat_result, tracking: Tracki
             untracked.append(ACL)
         elif name not in _IGNORED and not name.startswith(b"system."):
             untracked.append(ATTRIBUTE)
-    if isinstance(source, int) and _has_flags(source):
+    if has_flags:
         untracked.append(FLAGS)
     owner = _owner_of(found, tracking)
-    if not (pairs or acls or untracked or owner):
-        return _NONE
     xattrs, acl = (encode_xattrs(some) if some else None for some in (pairs, acls))
     return Attributes(xattrs, acl, owner, tuple(sorted(set(untracked))) if untracked else ())
 
@@ -168,7 +170,7 @@ _NONE = Attributes(None, None, None, ())
 def _list_attributes(source: int | bytes) -> list[bytes]:
     try:
         names = os.listxattr(source) if isinstance(source, int) else os.listxattr(source, follow_symlinks=False)
-        return [os.fsencode(name) for name in names]
+        return [os.fsencode(name) for name in names] if names else []  # most have none
     except OSError as error:
         if error.errno in _NO_XATTRS:
             return []
@@ -187,12 +189,12 @@ def _read_attribute(source: int | bytes, name: bytes, pairs: list[tuple[bytes, b
 def _has_flags(descriptor: int) -> bool:
     """Whether the inode is immutable or append-only. File systems without such flags have none."""
     try:
-        answer = fcntl.ioctl(descriptor, _GET_FLAGS, b"\0" * 8)
+        answer = fcntl.ioctl(descriptor, _GET_FLAGS, _NO_ANSWER)
     except OSError as error:
         if error.errno in _NO_FLAGS:
             return False
         raise
-    return bool(int.from_bytes(answer[:4], "little") & _IMMUTABLE_OR_APPEND)
+    return bool(answer[0] & _IMMUTABLE_OR_APPEND)
 
 
 def open_or_changed(name: bytes, directory: int, flags: int) -> int:

@@ -17,6 +17,8 @@ from eventlog.checkout import cut_runs
 from recovery.workspace.actions import PlaceFile, RestorePlan
 
 _PIECE_BYTES = 1 << 20
+WHOLE_BYTES = 1 << 18
+"""What is no larger is taken out of the pack in one piece; the piece that is read holds several of them."""
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -31,34 +33,50 @@ def lay_out(plan: RestorePlan) -> dict[bytes, int]:
     return offsets
 
 
-def write_pack(path: str, plan: RestorePlan, read: Callable[[bytes], Iterable[bytes]], step: str) -> None:
-    """Write the pack of `plan` to `path`, over what an earlier round left there; `read` yields the bytes of a content.
+def write_pack(path: str, plan: RestorePlan, read: Callable[[Iterable[bytes]], Iterable[bytes]], step: str) -> None:
+    """Write the pack of `plan` to `path`, over what an earlier round left there; `read` yields the bytes of the contents it is given,
+    one after another.
 
     Passes `<step>.write.half` in every write. Raises `OSError`, and what `read` raises.
     """
     descriptor = os.open(path, _FLAGS, 0o600)
     try:
         offset = 0
-        for gathered in _gather(piece for content in lay_out(plan) for piece in read(content)):
-            write_sparsely(descriptor, offset, gathered, step)
-            offset += len(gathered)
+        for pieces in _gather(read(lay_out(plan))):
+            offset = _write_pieces(descriptor, offset, pieces, step)
         os.ftruncate(descriptor, _size_of(plan))
     finally:
         os.close(descriptor)
 
 
-def _gather(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces of at least _PIECE_BYTES but the last: small contents are written many at a time."""
+def _gather(pieces: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """The pieces in lists of _PIECE_BYTES: small contents are written many at a time."""
     held: list[bytes] = []
     size = 0
     for piece in pieces:
         held.append(piece)
         size += len(piece)
-        if size >= _PIECE_BYTES:
-            yield b"".join(held)
+        if size >= _PIECE_BYTES or len(held) == durable.MOST_PIECES:
+            yield held
             held, size = [], 0
     if held:
-        yield b"".join(held)
+        yield held
+
+
+def _write_pieces(descriptor: int, offset: int, pieces: Iterable[bytes], step: str) -> int:
+    """Write them from `offset` on, where the descriptor stands, leaving out whole blocks of zeros; where the descriptor stands then."""
+    waiting: list[bytes] = []
+    for piece in pieces:
+        for is_hole, part in cut_runs(offset, piece):
+            if is_hole:
+                durable.write_pieces(descriptor, waiting, step)
+                waiting.clear()
+                os.lseek(descriptor, len(part), os.SEEK_CUR)
+            else:
+                waiting.append(part)
+            offset += len(part)
+    durable.write_pieces(descriptor, waiting, step)
+    return offset
 
 
 def _size_of(plan: RestorePlan) -> int:
@@ -66,25 +84,30 @@ def _size_of(plan: RestorePlan) -> int:
 
 
 class PackReading:
-    """An open pack, read a piece of 1 MiB at a time, which holds many small contents: a plan places them in the order of the pack."""
+    """An open pack. Small contents are taken out of a piece that holds many of them: a plan places them in the order of the pack."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self._start = 0
-        self._held = b""
+        self._length = 0
+        self._held = memoryview(b"")
 
     def read(self, offset: int, size: int) -> Iterator[bytes]:
         """`size` bytes from `offset`, in pieces of at most 1 MiB; fewer when the pack is shorter."""
         end = offset + size
-        while offset < end and (piece := self._take(offset, min(_PIECE_BYTES, end - offset))):
+        while offset < end and (piece := os.pread(self.descriptor, min(_PIECE_BYTES, end - offset), offset)):
             yield piece
             offset += len(piece)
 
-    def _take(self, offset: int, size: int) -> bytes:
+    def take(self, offset: int, size: int) -> bytes:
+        """`size` bytes, at most WHOLE_BYTES, from `offset`; fewer when the pack is shorter."""
         begin = offset - self._start
-        if not 0 <= begin <= len(self._held) - size:
-            self._start, self._held, begin = offset, os.pread(self.descriptor, _PIECE_BYTES, offset), 0
-        return self._held[begin : begin + size]
+        if not 0 <= begin <= self._length - size:
+            if not self._held:
+                self._held = memoryview(bytearray(_PIECE_BYTES))  # one for all pieces: a new one each costs as much as the reading
+            self._length = os.preadv(self.descriptor, [self._held], offset)
+            self._start, begin = offset, 0
+        return bytes(self._held[begin : min(begin + size, self._length)])
 
 
 def write_sparsely(descriptor: int, offset: int, piece: bytes, step: str) -> bool:

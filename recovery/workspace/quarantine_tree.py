@@ -19,12 +19,13 @@ from eventlog import durable, steps
 from eventlog.attributes import open_node, read_acl, read_xattrs, set_attributes, set_link_time
 from eventlog.beneath import OPEN_DIRECTORY, OPEN_FILE, Beneath
 from eventlog.errors import CrashworthyError, FullError, MisuseError
-from eventlog.image import name_of, parent_of
+from eventlog.image import name_of
 from eventlog.image_values import MODE_BITS
 from eventlog.kernel import Status, kind_of, look_at, look_through
 from eventlog.show import show_path, show_text
 from recovery.workspace.in_place import Before, read_before
 from recovery.workspace.quarantine import QUARANTINE
+from recovery.workspace.removal import exists, list_names, remove_tree
 
 UNFINISHED_PREFIX = ".recovery-quarantine-unfinished-"
 _PRIVATE = 0o700
@@ -147,7 +148,7 @@ def _walk(tree: Beneath, must_read: bool) -> Iterator[tuple[bytes, Status, bool]
         try:
             if kind_of(status.mode) == "d":
                 directory = tree.directory(path)
-                names = sorted(_names(directory), reverse=True)
+                names = sorted(list_names(directory), reverse=True)
                 below = [(path + b"/" + name if path else name, look_at(name, directory)) for name in names]
         except PermissionError as error:
             if must_read:
@@ -157,14 +158,6 @@ def _walk(tree: Beneath, must_read: bool) -> Iterator[tuple[bytes, Status, bool]
         if path:
             yield path, status, not below
         pending += below
-
-
-def _names(directory: int) -> list[bytes]:
-    descriptor = os.open(b".", OPEN_DIRECTORY, dir_fd=directory)  # of its own: a lent one has a position in its list
-    try:
-        return [os.fsencode(name) for name in os.listdir(descriptor)]
-    finally:
-        os.close(descriptor)
 
 
 def _told(error: OSError, path: bytes) -> CrashworthyError:
@@ -188,62 +181,13 @@ def empty(side: str, name: str) -> int:
     except FileNotFoundError:
         return 0
     try:
-        if _exists(os.fsencode(name), above):  # said first: what is half deleted still lies there, what is gone was emptied and not lost
+        if exists(os.fsencode(name), above):  # said first: what is half deleted still lies there, what is gone was emptied and not lost
             durable.publish(os.path.join(side, QUARANTINE, name + EMPTIED), b"", _NOTE_STEP)
-        removed = _remove_tree(above, os.fsencode(name), _EMPTY_STEP)
+        removed = remove_tree(above, os.fsencode(name), _EMPTY_STEP, _told)
         durable.sync_file(above, _EMPTY_STEP)
     finally:
         os.close(above)
     return removed
-
-
-def _remove_tree(above: int, name: bytes, step: str) -> int:
-    """Remove the directory `name` in the open directory `above` with everything in it, children first; how many names went."""
-    if not _exists(name, above):
-        return 0
-    removed = 0
-    with Beneath(f"/proc/self/fd/{above}") as tree:
-        pending = [(name, False)]
-        while pending:
-            path, is_empty = pending.pop()
-            try:
-                if is_empty:
-                    tree.forget(path)
-                    durable.remove_directory(name_of(path), step, directory=tree.directory(parent_of(path)))
-                    removed += 1
-                    continue
-                pending.append((path, True))
-                below = _open_up(tree, path)
-                for child in _names(below):
-                    if kind_of(look_at(child, below).mode) == "d":
-                        pending.append((path + b"/" + child, False))
-                    else:
-                        durable.unlink(child, step, directory=below)
-                        removed += 1
-            except FileNotFoundError:
-                continue  # another run of the same command took it
-            except OSError as error:
-                raise _told(error, path) from error
-    return removed
-
-
-def _exists(name: bytes, directory: int) -> bool:
-    try:
-        look_at(name, directory)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _open_up(tree: Beneath, path: bytes) -> int:
-    """The open directory `path`, made one that its owner may empty."""
-    above, name = tree.parent(path)
-    with open_node(name, above, "d") as descriptor:
-        status = look_through(descriptor)
-        is_ours = status.is_on_mount_of(look_through(above))  # what is mounted there is refused below, unchanged
-        if is_ours and status.mode & _PRIVATE != _PRIVATE:
-            os.chmod(f"/proc/self/fd/{descriptor}", _PRIVATE)
-    return tree.directory(path)
 
 
 # Copying
@@ -291,7 +235,7 @@ def _copy_and_name(sides: tuple[str, ...], name: str, parent: int, unfinished: s
             durable.move(unfinished, last, _COPY_STEP, source_dir=parent, target_dir=parent)
         except BaseException:
             with contextlib.suppress(CrashworthyError):  # the error on its way says more
-                _remove_tree(parent, os.fsencode(unfinished), f"{_COPY_STEP}.clear")
+                remove_tree(parent, os.fsencode(unfinished), f"{_COPY_STEP}.clear", _told)
             raise
         durable.sync_file(parent, _COPY_STEP)
     finally:

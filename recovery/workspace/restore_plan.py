@@ -1,9 +1,9 @@
 """From what the workspace holds and what it should hold to the plan of a restore. Pure: nothing is opened, nothing moved.
 
-Order, and why: victims first (a name must be free before something is placed there); directories, parents first; files, symlinks, FIFOs;
-further names of those that have several, once their first is there; then attributes of what stayed; last the directories, deepest first,
-because a final mode may forbid work below it and work below it changes its time. What is already right is in no action: it keeps
-its inode and its times.
+Order, and why: victims first (a name must be free before something is placed there); directories, parents first; then those that are
+filled in staging and put in place by one rename each (staged.py), with what is in them; files, symlinks, FIFOs; further names of those
+that have several, once their first is there; then attributes of what stayed; last the directories, deepest first, because a final mode
+may forbid work below it and work below it changes its time. What is already right is in no action: it keeps its inode and its times.
 
 Excluded paths are in no action. A directory that the target lacks and that holds excluded content stays where it is, and only its other
 children move (R3). Where there are excludes, a build's outputs may be among them: the time of a file that is written is then
@@ -22,13 +22,16 @@ from recovery.workspace.actions import (
     FinishDirectory,
     LinkFile,
     MakeDirectory,
+    PlaceDirectory,
     PlaceFile,
     PlaceLink,
     PlacePipe,
     RestorePlan,
     SetAttributes,
+    StageDirectory,
 )
 from recovery.workspace.link_groups import choose_kept, group_key
+from recovery.workspace.staged import choose_staged
 from recovery.workspace.values import MOUNT, OUTSIDE_LINK, PARTS, Scan, Untracked
 
 _BLOCK_BYTES = 4096
@@ -108,7 +111,7 @@ def _room_of(action: Action) -> int:
     """What one action may take on the disk: whole blocks of content, and one for the node and its name."""
     if isinstance(action, PlaceFile):
         return _BLOCK_BYTES * (1 - -action.size // _BLOCK_BYTES)
-    return _BLOCK_BYTES if isinstance(action, MakeDirectory | PlaceLink | PlacePipe) else 0
+    return _BLOCK_BYTES if isinstance(action, MakeDirectory | StageDirectory | PlaceLink | PlacePipe) else 0
 
 
 def _refuse_excluded(work: _Work) -> None:
@@ -179,10 +182,17 @@ def _place(work: _Work) -> None:
     missing = [path for path in sorted(work.target) if (path not in found or path in work.gone) and path not in work.holders]
     work.made.update(missing)
     work.touched.update(parent_of(path) for path in missing)
-    work.actions += [MakeDirectory(path) for path in missing if work.target[path].kind == "d"]
     firsts, links = _choose_firsts(work, missing)
+    directories = [path for path in missing if work.target[path].kind == "d"]
+    staged = choose_staged(work.target, directories, firsts)
+    work.actions += [MakeDirectory(path) for path in directories if path not in staged.tops]
+    for top, below in staged.trees.items():
+        work.actions.append(StageDirectory(top))
+        work.actions += [_make_place(work, path) for path in below]
+        work.actions.append(PlaceDirectory(top))
+    alone = [path for path in firsts if parent_of(path) not in staged.tops]
     for kind in ("f", "l", "p"):
-        work.actions += [_make_place(work, path) for path in firsts if work.target[path].kind == kind]
+        work.actions += [_make_place(work, path) for path in alone if work.target[path].kind == kind]
     work.actions += links
 
 
@@ -204,8 +214,10 @@ def _choose_firsts(work: _Work, missing: Iterable[bytes]) -> tuple[list[bytes], 
     return firsts, links
 
 
-def _make_place(work: _Work, path: bytes) -> PlaceFile | PlaceLink | PlacePipe:
+def _make_place(work: _Work, path: bytes) -> MakeDirectory | PlaceFile | PlaceLink | PlacePipe:
     entry = work.target[path]
+    if entry.kind == "d":
+        return MakeDirectory(path)
     owner, acl = work.owner_of(entry), work.acl_of(entry)
     if entry.kind == "l":
         return PlaceLink(path, entry.target or b"", entry.mtime_ns, owner)
@@ -267,8 +279,10 @@ def _describe(action: Action, show: Callable[[bytes], str]) -> str:
     match action:
         case Displace(kind=kind):
             return f"quarantine {_KIND_WORDS.get(kind, kind)} {shown}"
-        case MakeDirectory():
+        case MakeDirectory() | StageDirectory():
             return f"make directory {shown}"
+        case PlaceDirectory():
+            return f"put directory {shown} with all that is in it in its place"
         case PlaceFile(size=size, mode=mode):
             return f"write file {shown} ({size} bytes, mode {mode:04o})"
         case PlaceLink(target=target):

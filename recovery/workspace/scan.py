@@ -11,6 +11,7 @@ from eventlog.collection import collection_paused
 from eventlog.errors import ScanError
 from eventlog.image import Entry, Image, ImageTree, delete_change, fold_changes
 from eventlog.image_tree import Directory
+from eventlog.image_values import MODE_BITS
 from eventlog.show import show_path
 from recovery.workspace import stat_cache
 from recovery.workspace.file_clock import trusted_before
@@ -18,11 +19,12 @@ from recovery.workspace.hinted import HintedWalk, WatchedWalk, find_mapped, find
 from recovery.workspace.kept import KeptContents
 from recovery.workspace.left_out import list_bare_holders, list_excluded
 from recovery.workspace.link_names import join_groups
-from recovery.workspace.listing import Listing
+from recovery.workspace.listing import MODE, MODIFY_TIME, SIZE, Listing, empty_listing
+from recovery.workspace.made import Made
 from recovery.workspace.mappings import read_mapped
 from recovery.workspace.marks import Marks
 from recovery.workspace.mounts import Mounts
-from recovery.workspace.observe import ChangedUnderneath
+from recovery.workspace.observe import ChangedUnderneath, bounded_time
 from recovery.workspace.side import RESERVED_NAME
 from recovery.workspace.values import Scan, Untracked
 from recovery.workspace.walk import TRIES, Excluding, Trust, Walk
@@ -104,6 +106,19 @@ class Scanner:
         raise ScanError(
             f"directories of {show_path(os.fsencode(self._root))} keep moving while they are read; try again when it is quiet"
         )
+
+    def learn(self, made: Iterable[Made]) -> None:
+        """Remember files that the file worker of this process's epoch made in a restore: the next scan reads them again only when their
+        version is another one by then."""
+        taken: set[int] = set()
+        for one in made:
+            above, _, name = one.path.rpartition(b"/")
+            listing = self._known.get(above)
+            if listing is None:
+                listing = self._known[above] = empty_listing()
+            mtime_ns = bounded_time(one.key[MODIFY_TIME])
+            listing.own(taken).put(name, Entry("f", one.key[MODE] & MODE_BITS, one.content, one.key[SIZE], mtime_ns=mtime_ns))
+            listing.keys[name] = one.key
 
     def save(self) -> None:
         """Write the cache. An error of the operating system is not one of the scan's: the cache is left as it was."""

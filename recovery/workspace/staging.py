@@ -1,6 +1,6 @@
 """Staging: the part of the side directory where new files are made complete before they get their name in the workspace.
 
-    <side>/staging/<unique>/<number>     files, links and FIFOs of one round of one restore
+    <side>/staging/<unique>/<number>     files, links, FIFOs and whole directories of one round of one restore
     <side>/staging/<unique>              the one file of a write or edit
 
 Everything in it is the engine's own and may be removed by the next worker, once every older worker is dead (I7).
@@ -15,6 +15,7 @@ from eventlog.beneath import OPEN_DIRECTORY
 from eventlog.errors import RestoreIncompleteError
 from eventlog.kernel import kind_of, look_at
 from eventlog.show import show_path
+from recovery.workspace.removal import list_names, remove_tree
 
 STAGING = "staging"
 _PRIVATE = 0o700
@@ -35,34 +36,35 @@ def open_staging(side: str) -> int:
 def clear_staging(side: str, step: str) -> None:
     """Remove what killed workers left in staging, and nothing else.
 
-    Only the two shapes this module makes are removed; a directory deeper down is not the engine's: `RestoreIncompleteError`.
+    Only the shapes this module makes are removed; a directory of another name than a number in that of a round is not the engine's:
+    `RestoreIncompleteError`.
     """
     staging = open_staging(side)
     try:
-        for name in _list_names(staging):
+        for name in list_names(staging):
             if kind_of(look_at(name, staging).mode) == "d":
-                _clear_directory(staging, name, step)
+                _refuse_strange(staging, name)
+                remove_tree(staging, name, step, _told)
             else:
                 durable.unlink(name, step, directory=staging)
     finally:
         os.close(staging)
 
 
-def _clear_directory(staging: int, name: bytes, step: str) -> None:
+def _refuse_strange(staging: int, name: bytes) -> None:
     directory = os.open(name, OPEN_DIRECTORY, dir_fd=staging)
     try:
-        for leftover in _list_names(directory):
-            if kind_of(look_at(leftover, directory).mode) == "d":
+        for leftover in list_names(directory):
+            if not leftover.isdigit() and kind_of(look_at(leftover, directory).mode) == "d":
                 shown = show_path(name + b"/" + leftover)
                 raise RestoreIncompleteError(f"{shown} in the staging directory is not of this program; move it away and try again")
-            durable.unlink(leftover, step, directory=directory)
     finally:
         os.close(directory)
-    durable.remove_directory(name, step, directory=staging)
 
 
-def _list_names(descriptor: int) -> list[bytes]:
-    return sorted(os.fsencode(name) for name in os.listdir(descriptor))
+def _told(error: OSError, path: bytes) -> RestoreIncompleteError:
+    shown = show_path(path)
+    return RestoreIncompleteError(f"{shown} in the staging directory cannot be removed: {error.strerror}; remove it and try again")
 
 
 class Staging:

@@ -37,6 +37,7 @@ from recovery.space.records import Exited, Register, Start
 from recovery.space.starting import append_start
 from recovery.workspace.actions import decode_plan
 from recovery.workspace.apply import apply_plan
+from recovery.workspace.made import SUFFIX, write_made
 from recovery.workspace.quarantine_tree import empty
 from recovery.workspace.side import find_sides, is_same_root, prepare_side, read_root_identity, recorded_root, set_root_identity
 from recovery.workspace.tools import ToolResult, delete_path, edit_file, write_file
@@ -130,6 +131,7 @@ class _Worker:
         applied = apply_plan(
             plan, root=self._root, side=self._side, quarantine_directory=request.quarantine, pack=request.contents
         )
+        write_made(request.contents + SUFFIX, applied.made)
         return Exit("exited", code=0), "", {"restored": applied.restored, "displaced": applied.displaced, "round": applied.round}
 
     def _empty(self, request: EmptyQuarantine) -> Effect:

@@ -61,7 +61,7 @@ class Space:
     def lay_pack(self, plan: RestorePlan) -> str:
         """The pack of `plan`, of the contents that were kept."""
         path = os.path.join(self.base, "pack")
-        write_pack(path, plan, lambda content: [Path(self.content, content.hex()).read_bytes()], "contents")
+        write_pack(path, plan, lambda contents: (Path(self.content, content.hex()).read_bytes() for content in contents), "contents")
         return path
 
     def restore(self, target: Scan) -> Applied:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import shutil
 import socket
 import stat
 import struct
@@ -270,7 +271,7 @@ def test_rule_R2_a_side_directory_inside_the_root_serves_as_well_and_is_never_a_
 
 def test_case_16_leftovers_of_killed_rounds_go_and_nothing_else(space: Space) -> None:
     target = space.snapshot()
-    for name in ("log-7-1/1", "log-7-1/2", "tool-1-0"):
+    for name in ("log-7-1/1", "log-7-1/2", "log-7-1/3/d/e/f", "log-7-1/3/g", "tool-1-0"):
         full = os.path.join(space.side, "staging", name)
         os.makedirs(os.path.dirname(full), exist_ok=True)
         Path(full).write_bytes(b"half")
@@ -285,6 +286,20 @@ def test_case_16_a_directory_deeper_in_staging_is_not_ours_and_stops_the_restore
     os.makedirs(space.side + "/staging/a/b")
     with pytest.raises(RestoreIncompleteError, match="a/b"):
         space.restore(target)
+
+
+def test_below_a_directory_with_the_set_group_id_bit_new_directories_get_its_group(space: Space) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("giving files to other groups needs root")
+    group = 12345
+    os.chown(space.root, -1, group)
+    os.chmod(space.root, 0o2775)
+    space.write("d/e/f")
+    target = space.snapshot()
+    shutil.rmtree(space.at("d"))
+    space.restore(target)
+    assert space.scan() == target
+    assert {os.stat(space.at(path)).st_gid for path in ("d", "d/e", "d/e/f")} == {group}
 
 
 def test_case_06_holes_stay_holes(space: Space) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from eventlog import steps
 from eventlog.image import root_hash
+from recovery.workspace import staged
 from recovery.workspace.actions import RestorePlan
 from recovery.workspace.apply import apply_plan
 from recovery.workspace.profile import Profile
@@ -35,6 +36,12 @@ WANTED: Tree = {
     b"kind": Node("d", mode=0o700),
     b"kind/inner": Node("f", b"inner"),
     b"l": Node("l", b"changed", 0o777, tick=2),
+    b"made": Node("d", mode=0o555, attribute=b"v", tick=2),
+    b"made/deep": Node("d", mode=0o500),
+    b"made/deep/f": Node("f", b"\0" * 8192 + b"end", 0o4755, b"v"),
+    b"made/deep/l": Node("l", b"../../same", 0o777),
+    b"made/name": Node("h", b"group"),
+    b"made/p": Node("p", mode=0o640),
     b"mode": Node("f", b"mode", 0o755, b"v", tick=3),
     b"p": Node("p", mode=0o600),
     b"same": Node("f", b"same"),
@@ -108,13 +115,20 @@ def count_rounds(space: Space) -> int:
     return len(os.listdir(os.path.join(space.side, "quarantine", QUARANTINE)))
 
 
-@pytest.mark.parametrize("audit", [False, True], ids=["steps", "calls"])
-def test_rule_R1_a_restore_killed_at_every_instant_converges(tmp_path: Path, audit: bool) -> None:
+@pytest.mark.parametrize(
+    ("audit", "staged_nodes"),
+    [(False, staged.MOST_NODES), (True, staged.MOST_NODES), (False, 0)],
+    ids=["steps", "calls", "steps, nothing staged whole"],
+)
+def test_rule_R1_a_restore_killed_at_every_instant_converges(
+    quick_path: Path, monkeypatch: pytest.MonkeyPatch, audit: bool, staged_nodes: int
+) -> None:
+    monkeypatch.setattr(staged, "MOST_NODES", staged_nodes)
     instant = 0
     killed = True
     while killed:
         instant += 1
-        base = tmp_path / str(instant)
+        base = quick_path / str(instant)
         base.mkdir()
         space = Space(str(base))
         space.replace_tree(WANTED)
@@ -126,7 +140,7 @@ def test_rule_R1_a_restore_killed_at_every_instant_converges(tmp_path: Path, aud
     assert instant > (100 if audit else 50), "too few instants: the kills do not reach the work"
 
 
-def test_rule_R1_a_restore_killed_twice_at_every_pair_of_steps_converges(tmp_path: Path) -> None:
+def test_rule_R1_a_restore_killed_twice_at_every_pair_of_steps_converges(quick_path: Path) -> None:
     first = 0
     pairs = 0
     killed = True
@@ -135,7 +149,7 @@ def test_rule_R1_a_restore_killed_twice_at_every_pair_of_steps_converges(tmp_pat
         second, killed_again = 0, True
         while killed_again:
             second += 1
-            base = tmp_path / f"{first}-{second}"
+            base = quick_path / f"{first}-{second}"
             base.mkdir()
             space = Space(str(base))
             space.replace_tree(FEW_WANTED)
@@ -241,14 +255,14 @@ def make_profiled(base: Path) -> tuple[ProfiledSpace, Scan]:
 
 
 @pytest.mark.parametrize("audit", [False, True], ids=["steps", "calls"])
-def test_rule_R1_a_restore_around_excludes_with_owners_and_acls_killed_at_every_instant_converges(tmp_path: Path, audit: bool) -> None:
+def test_rule_R1_a_restore_around_excludes_with_owners_and_acls_killed_at_every_instant_converges(quick_path: Path, audit: bool) -> None:
     if os.geteuid() != 0:
         pytest.skip("giving files to others needs root")
     instant, killed = 0, True
     while killed:
         instant += 1
         try:
-            space, target = make_profiled(tmp_path / str(instant))
+            space, target = make_profiled(quick_path / str(instant))
         except OSError as error:
             pytest.skip(f"no ACLs to be set here: {error.strerror}")
         excluded = {path: os.stat(space.at(path)).st_ino for path in ("x.o", "extra/cache", "extra/cache/kept")}

@@ -7,15 +7,18 @@ from msgspec.structs import replace
 
 from eventlog.errors import RestoreIncompleteError
 from eventlog.image import Entry
+from recovery.workspace import staged
 from recovery.workspace.actions import (
     Displace,
     FinishDirectory,
     LinkFile,
     MakeDirectory,
+    PlaceDirectory,
     PlaceFile,
     PlaceLink,
     RestorePlan,
     SetAttributes,
+    StageDirectory,
     decode_plan,
     encode_plan,
 )
@@ -62,9 +65,35 @@ def test_a_mode_alone_is_set_in_place_and_times_alone_count_no_path() -> None:
 
 
 def test_directories_are_made_parents_first_and_finished_deepest_first() -> None:
-    made = plan({}, {b"d": ROOT, b"d/e": ROOT, b"d/e/f": ONE})
-    assert [type(action) for action in made.actions] == [MakeDirectory, MakeDirectory, PlaceFile] + [FinishDirectory] * 3
-    assert [action.path for action in made.actions] == [b"d", b"d/e", b"d/e/f", b"d/e", b"d", b""]
+    made = plan({}, {b"d": ROOT, b"d/e": ROOT})
+    assert [type(action) for action in made.actions] == [StageDirectory, MakeDirectory, PlaceDirectory] + [FinishDirectory] * 3
+    assert [action.path for action in made.actions] == [b"d", b"d/e", b"d", b"d/e", b"d", b""]
+
+
+def test_a_new_directory_is_filled_in_staging_and_put_in_place_whole() -> None:
+    made = plan({}, {b"a": ONE, b"d": ROOT, b"d-": ONE, b"d/e": ROOT, b"d/e/f": ONE, b"d/l": Entry("l", 0o777, target=b"a"), b"e": ROOT})
+    assert [(type(action), action.path) for action in made.actions] == [
+        (MakeDirectory, b"e"),
+        (StageDirectory, b"d"), (MakeDirectory, b"d/e"), (PlaceFile, b"d/e/f"), (PlaceLink, b"d/l"), (PlaceDirectory, b"d"),
+        (PlaceFile, b"a"), (PlaceFile, b"d-"),
+        (FinishDirectory, b"e"), (FinishDirectory, b"d/e"), (FinishDirectory, b"d"), (FinishDirectory, b""),
+    ]  # fmt: skip
+
+
+def test_a_further_name_in_a_staged_directory_is_linked_once_all_is_in_place() -> None:
+    group = replace(ONE, link=b"d/a")
+    made = plan({}, {b"d": ROOT, b"d/a": group, b"d/b": group})
+    assert [type(action) for action in made.actions] == [StageDirectory, PlaceFile, PlaceDirectory, LinkFile] + [FinishDirectory] * 2
+
+
+@pytest.mark.parametrize(("nodes", "size"), [(3, 100), (10, 15)], ids=["nodes", "bytes"])
+def test_of_a_large_directory_what_is_small_enough_below_it_is_staged(monkeypatch: pytest.MonkeyPatch, nodes: int, size: int) -> None:
+    monkeypatch.setattr(staged, "MOST_NODES", nodes)
+    monkeypatch.setattr(staged, "MOST_BYTES", size)
+    made = plan({}, {b"d": ROOT, b"d/e": ROOT, b"d/e/f": ONE, b"d/g": ONE})
+    assert [(type(action), action.path) for action in made.actions][:5] == [
+        (MakeDirectory, b"d"), (StageDirectory, b"d/e"), (PlaceFile, b"d/e/f"), (PlaceDirectory, b"d/e"), (PlaceFile, b"d/g"),
+    ]  # fmt: skip
 
 
 def test_case_12_a_missing_name_is_linked_to_the_inode_that_is_there() -> None:
