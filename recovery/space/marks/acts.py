@@ -74,6 +74,11 @@ def allows_reuse(mark: str) -> bool:
     return mark.partition(":")[0] in ("cgroup", "environment")
 
 
+def is_inherited(mark: str) -> bool:
+    """Whether a process is under such a mark from its first instruction on, or by its environment, and has nothing to do for it."""
+    return mark.partition(":")[0] in ("cgroup", "uts", "environment")
+
+
 def has_leaf(mark: str) -> bool:
     """Whether a mark is a leaf of a hierarchy of the kernel's, which can be asked at no cost for what is in it."""
     return mark.partition(":")[2].startswith("/")
