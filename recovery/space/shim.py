@@ -297,7 +297,7 @@ class _Shim:
                 with self._ledger.transaction() as transaction:
                     attempt = transaction.state.find(record.key)
                     if attempt is None or attempt.exit is None:  # a sync that failed may have left the record standing
-                        transaction.append(record)
+                        transaction.append_shared(record)
                 return
             except (OSError, BusyError) as error:
                 self._tell(Delayed(record.key, str(error)))
