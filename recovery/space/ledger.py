@@ -87,6 +87,11 @@ class LedgerView:
         """What the records read so far come to. A new object after a compaction: ask again after each look."""
         return self._reading.state
 
+    @property
+    def floor(self) -> int:
+        """`state.floor`, at no cost."""
+        return self._reading.floor
+
     def _open(self) -> tuple[int, Reading, int]:
         noted = read_end(self.path)  # before the records: other processes append meanwhile
         descriptor = open_private(self.path, self._FLAGS, WHAT)
@@ -96,6 +101,7 @@ class LedgerView:
             if not reading.lines:
                 raise CorruptError(f"{self.name}: holds no whole line, and a ledger is made with one; put the session's own file back")
             self._check_end(reading, noted)
+            reading.state  # noqa: B018 - folded now: opening is fail-closed
         except BaseException:
             os.close(descriptor)
             raise
@@ -148,7 +154,7 @@ class LedgerView:
             found.header != known.state.header
             or found.compactions <= known.state.compactions
             or reading.written < known.written
-            or found.floor < known.state.floor
+            or found.floor < known.floor
         ):
             os.close(descriptor)
             raise ReplacedError(
@@ -309,7 +315,7 @@ class LedgerTransaction:
 
     def check_floor(self, epoch: int) -> None:
         """Raise StaleEpochError when `epoch` is below the floor (rules S4, S6), MisuseError when it is above: only a takeover raises it."""
-        check_at_floor(epoch, self.state.floor, self._ledger.name)
+        check_at_floor(epoch, self._ledger.floor, self._ledger.name)
 
     def append(self, record: Record) -> None:
         """Append one record and sync it."""

@@ -3,13 +3,11 @@
 A mark belongs to one attempt (spawner and file worker have their own) and is never used by two epochs.
 """
 
-import os
-
 from eventlog import steps
 from eventlog.errors import MisuseError
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity
-from recovery.space.marks.cgroup import LEAVES, Cgroup
+from recovery.space.marks.cgroup import LEAVES, Cgroup, make_leaf, remove_leaf
 from recovery.space.marks.environment import Environment
 from recovery.space.marks.freezer import Freezer
 from recovery.space.marks.pid_namespace import PidNamespace
@@ -89,7 +87,7 @@ def make_mark(mark: str) -> None:
     afterwards, it was removed empty."""
     kind, value = _of(command_mark(mark))
     if isinstance(kind, Cgroup):
-        os.makedirs(value, exist_ok=True)
+        make_leaf(value)
 
 
 def list_members(mark: str, joined: Joined) -> list[int]:
@@ -110,8 +108,17 @@ def keep_members(mark: str, joined: Joined) -> None:
     kind.keep_members(value, joined)
 
 
+def forget_mark(mark: str) -> None:
+    """`release_mark` while other marks of the space are in use: what they share is not looked at."""
+    kind, value = _of(mark)
+    if has_leaf(mark):
+        remove_leaf(value)
+    else:
+        kind.release(value)
+
+
 def release_mark(mark: str) -> None:
-    """Give back what a dead attempt's mark holds."""
+    """Give back what a dead attempt's mark holds, and what it shared with others when they are all given back."""
     kind, value = _of(mark)
     kind.release(value)
 
