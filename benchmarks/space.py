@@ -10,100 +10,40 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from benchmarks.measure import Report, Work, interleave
+from benchmarks.space_client import CLOCK, HOST, TRUE, Client, run_clients
 from benchmarks.space_peer import CuaPeer, open_cua
 from eventlog.events import Exit
-from eventlog.ports import LinuxHost, SystemClock
 from eventlog.process_identity import identify_self
 from recovery.space.attach import connect_shim
 from recovery.space.epochs import check_advance
 from recovery.space.keys import Attach, New, Replay, prepare
 from recovery.space.ledger import Ledger, create_ledger
 from recovery.space.ledger_lines import encode_line
-from recovery.space.local import LocalSpace, SpacePaths
-from recovery.space.marks import choose_marks
+from recovery.space.local import SpacePaths
 from recovery.space.protocol import Attach as AttachMessage
 from recovery.space.protocol import receive, send
 from recovery.space.records import Advance, Exited, Header, Prepare, Record, Start
 from recovery.space.request import CommandRequest, digest_request
-from recovery.space.spawner import fork_spawner
 
-CLOCK, HOST = SystemClock(), LinuxHost()
 CLIENTS = 8
 KEYS = (1_000, 20_000)
-TRUE = [b"/bin/true"]
 LONG = [b"/bin/sh", b"-c", b"echo begun; sleep 600"]
 
 
-class Bench:
-    """A space by itself: a ledger with so many keys that have ended, one epoch, one spawner."""
+class Bench(Client):
+    """A client on a space of its own: a ledger with so many keys that have ended, one epoch, one spawner."""
 
     def __init__(self, directory: str, keys: int = 0, mark: str = "auto") -> None:
-        self.work = directory
         self.keys = keys
-        self.paths = SpacePaths(os.path.join(directory, "space"))
-        self.paths.make()
-        self.id = f"bench{os.getpid()}{os.path.basename(directory)}"
-        create_ledger(self.paths.ledger, Header(1, self.id, 1))
-        fill(self.paths.ledger, keys)
-        spawner = fork_spawner(CLOCK, HOST)
-        self.ledger = Ledger(self.paths.ledger, CLOCK)
-        self.setting = choose_marks(mark)
-        self.space = LocalSpace(spawner, self.paths, self.ledger, self.setting, 1, CLOCK, HOST, lambda: None)
-        self.count = 0
-
-    def request(self, arguments: list[bytes]) -> CommandRequest:
-        self.count += 1
-        return CommandRequest(f"log/bench/{self.count}/1/1", arguments, os.fsencode(self.work), [])
-
-    def start(self, request: CommandRequest) -> str:
-        """Announce a command by hand and have a shim own it; its mark."""
-        mark = self.space.mark(f"c{self.count}-a1")
-        record = Prepare(request.key, "command", 1, None, 1, digest_request(request), mark, None, 0, "")
-        if prepare(self.ledger, record) != New():
-            raise RuntimeError(f"{request.key} was announced before")
-        self.shim = self.space.start_command(request, mark)
-        return mark
-
-    def run(self) -> None:
-        """One keyed `true`, from its announcement to its exit record and the end of its mark."""
-        request = self.request(TRUE)
-        mark = self.start(request)
-        exited = self.space.wait_command(request.key, self.shim)
-        if exited.exit != Exit("exited", code=0):
-            raise RuntimeError(f"{exited}")
-        self.space.forget_attempt(mark)
-
-    def run_fresh(self) -> None:
-        """The same where no shim is idle, so that one has to be forked."""
-        while (idle := self.space._shims.find_idle()) is not None:
-            self.space._shims.drop(idle)
-        self.run()
-
-    def run_many(self, count: int) -> float:
-        """Commands per second with CLIENTS of them in flight."""
-        flying: deque[tuple[str, str]] = deque()
-        began = time.perf_counter()
-        for _ in range(count):
-            if len(flying) == CLIENTS:
-                self.finish(*flying.popleft())
-            request = self.request(TRUE)
-            flying.append((request.key, self.start(request)))
-        while flying:
-            self.finish(*flying.popleft())
-        return count / (time.perf_counter() - began)
-
-    def finish(self, key: str, mark: str) -> None:
-        self.space.wait_command(key, self.shim)
-        self.space.forget_attempt(mark)
-
-    def close(self) -> None:
-        self.space.close()
-        self.ledger.close()
+        paths = SpacePaths(os.path.join(directory, "space"))
+        paths.make()
+        create_ledger(paths.ledger, Header(1, f"bench{os.getpid()}{os.path.basename(directory)}", 1))
+        fill(paths.ledger, keys)
+        super().__init__(directory, mark=mark)
 
 
 def fill(path: str, keys: int) -> None:
@@ -228,10 +168,12 @@ def bench_advance(report: Report, bench: Bench, rounds: int, peer: CuaPeer | Non
 
 
 def bench_clients(report: Report, bench: Bench, count: int, peer: CuaPeer | None) -> None:
-    """Throughput with so many commands in flight and so many keys in the ledger."""
+    """Throughput with so many clients, each with one command after the other, and so many keys in the ledger; then of one client alone that
+    has as many in flight."""
     keys = bench.keys
-    bench.run_many(2 * CLIENTS)
-    report.figure(f"{CLIENTS} clients, {keys} keys", bench.run_many(count), "commands/s", 1000, at_least=True)
+    report.figure(f"{CLIENTS} clients, {keys} keys", run_clients(bench.work, count, CLIENTS), "commands/s", 1000, at_least=True)
+    bench.run_many(2 * CLIENTS, CLIENTS)
+    report.figure(f"one client, {CLIENTS} in flight, {keys} keys", bench.run_many(count, CLIENTS), "commands/s")
     bench.close()
     if peer is not None:
         report.figure(f"cua-spacesd, {CLIENTS} clients, its keys so far", peer.run_many(count, CLIENTS), "commands/s")

@@ -58,13 +58,25 @@ def _write_fully(descriptor: int, view: memoryview) -> None:
 
 def append_record(descriptor: int, data: bytes, step: str) -> None:
     """Append `data` with one write and sync it. A short write raises: the caller seals the torn end."""
+    append_unsynced(descriptor, data, step)
+    sync_appended(descriptor, [step])
+
+
+def append_unsynced(descriptor: int, data: bytes, step: str) -> None:
+    """The first half of `append_record`: written, and to be synced before anybody is told."""
     steps.reach(f"{step}.append.before")
     written = os.write(descriptor, data)
     if written != len(data):
         raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes were written")
     steps.reach(f"{step}.append.unsynced")
-    os.fdatasync(descriptor)
-    steps.reach(f"{step}.append.after")
+
+
+def sync_appended(descriptor: int, names: Iterable[str], *, is_synced: bool = False) -> None:
+    """The second half, for the steps `names`. `is_synced`: somebody else's sync, begun after these were written, has ended."""
+    if not is_synced:
+        os.fdatasync(descriptor)
+    for step in names:
+        steps.reach(f"{step}.append.after")
 
 
 def overwrite_tail(descriptor: int, offset: int, data: bytes, step: str) -> None:

@@ -23,7 +23,8 @@ from recovery.space.protocol import Attach, EndCommand, EndFrame, Failed, Hello,
 from recovery.space.records import Attempt, Exited
 from recovery.space.silence import DEFAULT_SILENT_SECS, Patience, SilenceWatch
 
-LOOK_SECS = 0.05
+FIRST_LOOK_SECS = 0.001
+LOOK_SECS = 0.05  # the longest pause between two looks at a ledger that does not say yet what is waited for
 Sink = Callable[[StreamName, bytes], None]
 Skip = Callable[[StreamName, int], None]
 
@@ -54,6 +55,7 @@ def attach(
     begun_by = clock.monotonic() + silent_secs
     way_out = f"`recovery space advance --dir {show_text(directory)} --epoch {epoch + 1}`"
     poll = FloorPoll(clock, lambda: _look(ledger))
+    pause = FIRST_LOOK_SECS
     while True:
         attempt = ledger.state.find(key)
         if attempt is None:
@@ -77,7 +79,8 @@ def attach(
             found = ledger.state.find(key)
             if found is not None and found.exit is None and not is_alive(attempt.start.identity, host):
                 raise LostProcessError(f"{key}: its shim ended without an exit record: lost, nobody knows what its command did")
-        clock.pause(LOOK_SECS)
+        clock.pause(pause)
+        pause = min(2 * pause, LOOK_SECS)
         ledger.refresh()
 
 

@@ -10,7 +10,7 @@ _held = ctypes.PyDLL(None, use_errno=True)
 _held.syscall.restype = ctypes.c_long
 for _function in (ctypes.pythonapi.PyOS_BeforeFork, ctypes.pythonapi.PyOS_AfterFork_Parent, ctypes.pythonapi.PyOS_AfterFork_Child):
     _function.restype = None
-_PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _SYS_CLONE3 = 435  # the same number on every architecture
@@ -32,14 +32,14 @@ def become_subreaper() -> None:
 
 def end_with_parent(parent: int) -> None:
     """Get SIGKILL when the parent process ends (S5). Called in a fresh child; ends it at once when the parent is gone already."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() not in (parent, _OUTSIDE):
         os._exit(70)
 
 
 def outlive_parent() -> None:
     """Take `end_with_parent` back."""
-    _prctl(_PR_SET_PDEATHSIG, 0)
+    _prctl(PR_SET_PDEATHSIG, 0)
 
 
 def name_process(name: str) -> None:

@@ -4,6 +4,7 @@ The same key never runs twice: with the same request it is attached to while it 
 is refused; a key that was collected, voided or condemned is spent. All of it is judged under the ledger's lock.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from eventlog import steps
@@ -81,24 +82,28 @@ def _judge_absent(state: LedgerState, key: str, call: int | None) -> New | Spent
     return New()
 
 
-def prepare(ledger: Ledger, record: Prepare) -> New | Attach | Replay:
+def prepare(ledger: Ledger, record: Prepare, *, is_told: bool = True) -> New | Attach | Replay:
     """Announce an attempt, or find it announced, in one transaction.
 
+    Who is going to tell somebody of it syncs the ledger before that; with `is_told` it is synced when this returns.
     Raises StaleEpochError, MisuseError (no epoch, or one above the floor), RequestMismatchError, KeySpentError.
     """
     check_epoch(record.epoch)
     steps.reach("ledger.prepare.before")
     with ledger.transaction() as transaction:
-        return prepare_in(transaction, ledger.name, record)
+        add = transaction.append_shared if is_told else transaction.announce
+        return prepare_in(transaction, ledger.name, record, add)
 
 
-def prepare_in(transaction: LedgerTransaction, name: str, record: Prepare) -> New | Attach | Replay:
-    """`prepare` within a transaction of the ledger of this name."""
+def prepare_in(
+    transaction: LedgerTransaction, name: str, record: Prepare, add: Callable[[Prepare], None] | None = None
+) -> New | Attach | Replay:  # fmt: skip
+    """`prepare` within a transaction of the ledger of this name, the record appended by `add` (synced at once when none is given)."""
     transaction.check_floor(record.epoch)
     answer = judge_key(transaction.state, record.key, record.call, record.digest)
     match answer:
         case New():
-            transaction.append(record)
+            (add or transaction.append)(record)
         case Mismatch(digest=known):
             raise RequestMismatchError(
                 f"{name}: key {show_text(record.key)} stands for the request {known[:SHOWN_DIGITS] or 'of nothing'}, not for "
@@ -115,6 +120,7 @@ def prepare_in(transaction: LedgerTransaction, name: str, record: Prepare) -> Ne
 
 
 def announce(ledger: Ledger, record: Prepare) -> None:
-    """`prepare` by a driver, whose keys are new by their numbers. Raises what `prepare` raises, InternalError for a key that is known."""
-    if prepare(ledger, record) != New():
+    """`prepare` by a driver, whose keys are new by their numbers; the record is on disk with its starting mark. Raises what `prepare`
+    raises, InternalError for a key that is known."""
+    if prepare(ledger, record, is_told=False) != New():
         raise InternalError(f"key {record.key} was announced before")

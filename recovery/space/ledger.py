@@ -8,12 +8,16 @@ Validity. Every complete line must verify, else the ledger is damaged and nothin
 damaged: a ledger is made all or nothing. Bytes after the last newline are a torn end: never read, closed by the next writer with a
 `sealed` record written over them (case 22).
 
-Beside it, `<ledger>.end` holds the number of lines ever appended, written after each append: a ledger with fewer was cut, and
+Beside it, `<ledger>.end` holds the number of lines known to be on disk, written after each sync: a ledger with fewer was cut, and
 is damaged. Lines that a compaction folded away go on to count, so the note is true of either file while one takes the other's place.
 
-Sync points. Every append is one write and one fdatasync before the function returns, under the lock: a record that was told to
-anybody is on disk. Every record of a driver (prepare, advance, collect, void ...) and every starting mark is refused below the
-floor and above it; exit records never are.
+Sync points. Every append is one write under the lock and one fdatasync, before anybody is told of the record or anything is done for it.
+Records of one transaction each (`append_shared`) are synced after the lock was let go: a later writer sees them before they are on disk,
+but its own sync, of the same file, covers them too, and a transaction that appends nothing syncs what it saw. So nothing that follows
+from a record is ever on disk or told without it, the order of the records decides as before, and writers do not wait for each other's
+syncs; a sync that another one has made needless (the note tells) is left out. Of an attempt that a driver announces, its starting mark is
+all that follows: it is synced with that. Every record of a driver (prepare, advance, collect, void ...) and every starting mark is refused
+below the floor and above it; exit records never are.
 
 Replaced files (rule L5). The path is compared with the held file before every look, for a writer with the lock in hand: a compaction holds
 that lock from its last read until the new file has its name and the directory is synced. A newer form of the same ledger is opened and
@@ -23,7 +27,7 @@ read whole; anything else under the path is an error.
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from eventlog import durable, steps
 from eventlog.errors import BusyError, CorruptError, InternalError, LogMissingError, ReplacedError
@@ -34,7 +38,7 @@ from recovery.space.epochs import check_at_floor
 from recovery.space.ledger_lines import Reading, encode_line
 from recovery.space.lock import FileLock
 from recovery.space.private import open_private, tighten
-from recovery.space.records import Header, LedgerState, Record, Sealed, compact_state
+from recovery.space.records import Header, LedgerState, Prepare, Record, Sealed, compact_state
 
 END_SUFFIX = ".end"
 COMPACT_BYTES = 1 << 20
@@ -75,6 +79,7 @@ class LedgerView:
         self.path = path
         self.name = show_text(path)
         self._descriptor, self._reading, self._offset = self._open()
+        self._size = self._offset  # of the file at the last look
         self._base = self._size_at_opening()
 
     @property
@@ -82,15 +87,21 @@ class LedgerView:
         """What the records read so far come to. A new object after a compaction: ask again after each look."""
         return self._reading.state
 
+    @property
+    def floor(self) -> int:
+        """`state.floor`, at no cost."""
+        return self._reading.floor
+
     def _open(self) -> tuple[int, Reading, int]:
         noted = read_end(self.path)  # before the records: other processes append meanwhile
         descriptor = open_private(self.path, self._FLAGS, WHAT)
         try:
             reading = Reading(self.name)
-            offset = _take_new(descriptor, reading, 0)
+            offset = _take_new(descriptor, reading, 0, os.fstat(descriptor).st_size)
             if not reading.lines:
                 raise CorruptError(f"{self.name}: holds no whole line, and a ledger is made with one; put the session's own file back")
             self._check_end(reading, noted)
+            reading.state  # noqa: B018 - folded now: opening is fail-closed
         except BaseException:
             os.close(descriptor)
             raise
@@ -117,17 +128,18 @@ class LedgerView:
 
     def refresh(self) -> None:
         """Read the records appended since the last look."""
-        if self._is_replaced():
+        held = os.fstat(self._descriptor)
+        if self._is_replaced(held):
             self._follow()
-        end = os.fstat(self._descriptor).st_size
-        if end < self._offset:
+            held = os.fstat(self._descriptor)
+        if held.st_size < self._offset:
             raise CorruptError(
                 f"{self.name}: shorter than it was (line {self._reading.lines} was its last good one); put the whole file back"
             )
-        self._offset = _take_new(self._descriptor, self._reading, self._offset)
+        self._offset = _take_new(self._descriptor, self._reading, self._offset, held.st_size)
+        self._size = held.st_size
 
-    def _is_replaced(self) -> bool:
-        held = os.fstat(self._descriptor)
+    def _is_replaced(self, held: os.stat_result) -> bool:
         try:
             found = os.stat(self.path, follow_symlinks=False)
         except FileNotFoundError as error:
@@ -142,7 +154,7 @@ class LedgerView:
             found.header != known.state.header
             or found.compactions <= known.state.compactions
             or reading.written < known.written
-            or found.floor < known.state.floor
+            or found.floor < known.floor
         ):
             os.close(descriptor)
             raise ReplacedError(
@@ -158,10 +170,9 @@ class LedgerView:
         return os.fstat(self._descriptor).st_size > self._offset
 
 
-def _take_new(descriptor: int, reading: Reading, offset: int) -> int:
-    """Read the whole lines from `offset` on; where they end."""
-    size = os.fstat(descriptor).st_size - offset
-    data = os.pread(descriptor, size, offset) if size else b""
+def _take_new(descriptor: int, reading: Reading, offset: int, size: int) -> int:
+    """Read the whole lines from `offset` on in a file of this size; where they end."""
+    data = os.pread(descriptor, size - offset, offset) if size > offset else b""
     lines = data.split(b"\n")
     for line in lines[:-1]:  # what follows the last newline is no line yet
         reading.take(line)
@@ -196,33 +207,59 @@ class Ledger(LedgerView):
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator["LedgerTransaction"]:
-        """Hold the lock, see every record, then append through the transaction."""
+        """Hold the lock, see every record, then append through the transaction.
+
+        Whatever was seen or appended is on disk when this returns, unless it was announced only (`announce`). The sync of what was shared
+        (`append_shared`) comes after the lock was let go: others append meanwhile, and one sync may serve several.
+        """
         with self._lock.held():
             self.refresh()
             self._seal()
-            yield LedgerTransaction(self)
+            transaction = LedgerTransaction(self)
+            yield transaction
+        if transaction.is_covered:
+            durable.sync_appended(self._descriptor, transaction.unsynced, is_synced=True)
+        else:
+            self.sync(transaction.unsynced)
+
+    def sync(self, unsynced: Sequence[str] = ()) -> None:
+        """Have every line read or written so far on disk: own ones (with the steps `unsynced`), and those of others who are still at
+        their sync."""
+        is_synced = self._read_noted() >= self._reading.written
+        durable.sync_appended(self._descriptor, unsynced, is_synced=is_synced)
+        if not is_synced:
+            self._note_end()
 
     def _seal(self) -> None:
-        end = os.fstat(self._descriptor).st_size
-        if end == self._offset:
+        if self._size == self._offset:
             return
-        torn = os.pread(self._descriptor, end - self._offset, self._offset)
+        torn = os.pread(self._descriptor, self._size - self._offset, self._offset)
         line = encode_line(self._reading.last, Sealed(len(torn), torn[:64].hex()))
         durable.overwrite_tail(self._descriptor, self._offset, line, "ledger.seal")
         self.refresh()
         self._note_end()
 
-    def append_locked(self, record: Record, name: str) -> None:
-        """Append under the lock; called by LedgerTransaction only."""
+    def append_locked(self, record: Record, name: str, *, is_shared: bool = False) -> None:
+        """Append under the lock; called by LedgerTransaction only. A shared one is synced by `_sync_seen`."""
         line = encode_line(self._reading.last, record)
         os.lseek(self._descriptor, 0, os.SEEK_END)
-        durable.append_record(self._descriptor, line, f"ledger.{name}")
-        self.refresh()
-        self._note_end()
+        append = durable.append_unsynced if is_shared else durable.append_record
+        append(self._descriptor, line, f"ledger.{name}")
+        self._reading.take(line[:-1])
+        self._offset += len(line)
+        self._size = self._offset
+        if not is_shared:
+            self._note_end()
+
+    def _read_noted(self) -> int:
+        text = os.pread(self._end, 32, 0).split(b"\n")[0]
+        return int(text) if text.isdigit() else 0
 
     def _note_end(self) -> None:
-        # Not synced, and written after the record was: it may tell of fewer lines than stand, never of more.
-        os.pwrite(self._end, b"%d\n" % self._reading.written, 0)
+        # Not synced, and written after the sync of the records: it may tell of fewer lines than stand on disk, never of more. Who was
+        # overtaken by a later writer leaves the note as it is.
+        if self._read_noted() < self._reading.written:
+            os.pwrite(self._end, b"%d\n" % self._reading.written, 0)
 
     @property
     def is_large(self) -> bool:
@@ -267,6 +304,9 @@ class LedgerTransaction:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        self.unsynced: list[str] = []
+        """The steps of what is appended and not synced yet."""
+        self.is_covered = False
 
     @property
     def state(self) -> LedgerState:
@@ -275,12 +315,23 @@ class LedgerTransaction:
 
     def check_floor(self, epoch: int) -> None:
         """Raise StaleEpochError when `epoch` is below the floor (rules S4, S6), MisuseError when it is above: only a takeover raises it."""
-        check_at_floor(epoch, self.state.floor, self._ledger.name)
+        check_at_floor(epoch, self._ledger.floor, self._ledger.name)
 
     def append(self, record: Record) -> None:
         """Append one record and sync it."""
         tag = record.__struct_config__.tag
         self._ledger.append_locked(record, str(tag))
+
+    def append_shared(self, record: Record) -> None:
+        """Append one record, to be synced when the transaction has ended: until then nobody is told of it, and nothing is done for it."""
+        tag = record.__struct_config__.tag
+        self._ledger.append_locked(record, str(tag), is_shared=True)
+        self.unsynced.append(f"ledger.{tag}")
+
+    def announce(self, record: Prepare) -> None:
+        """Append one attempt that nobody is told of and that nothing follows from but its starting mark, whose sync is this one's too."""
+        self.append_shared(record)
+        self.is_covered = True
 
     def compact(self) -> None:
         """Write the file anew as the state it stands for."""
@@ -292,7 +343,7 @@ def append_fenced(ledger: Ledger, epoch: int, record: Record) -> None:
     steps.reach(f"ledger.{record.__struct_config__.tag}.before")
     with ledger.transaction() as transaction:
         transaction.check_floor(epoch)
-        transaction.append(record)
+        transaction.append_shared(record)
 
 
 def compact_if_large(ledger: Ledger, epoch: int) -> bool:

@@ -4,6 +4,8 @@ One record a line: 32 hex digits, a blank, a JSON object, a newline. The digits 
 line before (nothing for the first line) followed by the JSON bytes.
 """
 
+from collections import deque
+
 import msgspec
 from blake3 import blake3
 
@@ -25,35 +27,64 @@ def encode_line(previous: bytes, record: Record) -> bytes:
     return _check(previous, body) + b" " + body + b"\n"
 
 
+_QUIET = tuple(b'{"op":"%s"' % tag.encode() for tag in ("prepare", "start", "exit"))
+"""How the lines begin that say something of one key and nothing of the ledger: the encoder writes the tag first."""
+
+
 class Reading:
     """What has been read of one ledger file: the state, the digits of the last line, and how many lines that makes.
 
     `lines` counts those of this file (it names them in messages); `written` counts every line ever appended, also those that a compaction
     folded into one, so that it never falls.
+
+    Every line is verified when it is taken. Lines of single keys are folded when the state is asked for: most who follow a ledger, the
+    shims above all, want to know its floor and no other's keys. Whatever else there is, and what is not known, is folded at once.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self.state = LedgerState()
+        self._state = LedgerState()
+        self._unfolded: deque[tuple[int, bytes]] = deque()
         self.last = b""
         self.lines = 0
         self.written = 0
 
+    @property
+    def state(self) -> LedgerState:
+        """What all lines taken come to. Raises CorruptError for one that no sound ledger holds."""
+        self._fold()
+        return self._state
+
+    @property
+    def floor(self) -> int:
+        """`state.floor`, for which no line of a single key has to be folded."""
+        return self._state.floor
+
     def take(self, line: bytes) -> None:
-        """Verify and fold one line, given without its newline. Raises CorruptError."""
+        """Verify one line, given without its newline, and see to it that it is folded. Raises CorruptError."""
         digits, _, body = line.partition(b" ")
-        where = f"{self._name}: line {self.lines + 1}"
         if len(digits) != 32 or digits != _check(self.last, body):
             raise CorruptError(
-                f"{where}: damaged; line {self.lines} is the last good one; the ledger is not read past it, put a whole copy back"
+                f"{self._name}: line {self.lines + 1}: damaged; line {self.lines} is the last good one; "
+                "the ledger is not read past it, put a whole copy back"
             )
-        try:
-            record = _decoder.decode(body)
-        except msgspec.MsgspecError as error:
-            raise CorruptError(f"{where}: not a record this version knows ({error}); use the version that wrote it") from error
-        if isinstance(record, Header) and record.format != LEDGER_FORMAT:
-            raise CorruptError(f"{where}: ledger format {record.format} is not known here; use the version that wrote it")
-        fold_record(self.state, record, where)
+        self._unfolded.append((self.lines + 1, body))
+        self.written += 1
+        if not body.startswith(_QUIET):
+            self._fold()
         self.last = digits
         self.lines += 1
-        self.written += record.lines if isinstance(record, Compacted) else 1
+
+    def _fold(self) -> None:
+        while self._unfolded:
+            number, body = self._unfolded[0]  # one that cannot be folded stays: whoever asks again is told again
+            where = f"{self._name}: line {number}"
+            try:
+                record = _decoder.decode(body)
+            except msgspec.MsgspecError as error:
+                raise CorruptError(f"{where}: not a record this version knows ({error}); use the version that wrote it") from error
+            if isinstance(record, Header) and record.format != LEDGER_FORMAT:
+                raise CorruptError(f"{where}: ledger format {record.format} is not known here; use the version that wrote it")
+            fold_record(self._state, record, where)
+            self.written += record.lines - 1 if isinstance(record, Compacted) else 0
+            self._unfolded.popleft()

@@ -35,6 +35,7 @@ from recovery.space.ledger import Ledger
 from recovery.space.marks import (
     MarkSetting,
     allows_reuse,
+    forget_mark,
     list_command_processes,
     list_left_processes,
     name_helper_mark,
@@ -357,7 +358,7 @@ class LocalSpace:
 
     def forget_attempt(self, mark: str) -> None:
         """Remove what an attempt whose outcome is in the log still holds: its output files and its mark."""
-        release_mark(mark)
+        forget_mark(mark)
         forget_output(self._paths.directory, mark.rpartition("/")[2])
 
     def _end_helper(self, identity: ProcessIdentity) -> None:

@@ -17,8 +17,11 @@ from eventlog.ports import Clock
 from eventlog.show import show_text
 from recovery.space.private import open_private
 
-FIRST_PAUSE_SECS = 0.0005
+SHORTEST_PAUSE_SECS = 0.0001
 LONGEST_PAUSE_SECS = 0.02
+PAUSE_SHARE = 0.125
+"""A lock that was let go is taken within this share of the time that it was waited for. There is no wait for a POSIX lock that ends at a
+deadline, but by a signal; most hold it for less than a first pause takes to pass, and one who is frozen is asked for 50 times a second."""
 LOCK_SECS = 10.0
 """The bound of whoever judges no holder (spawner, shims, file worker, the registry): above a driver's, which ends who does not let go."""
 
@@ -61,8 +64,7 @@ class FileLock:
                     raise
 
     def _acquire_in_time(self) -> None:
-        deadline = self._clock.monotonic() + self._seconds
-        pause = FIRST_PAUSE_SECS
+        began = self._clock.monotonic()
         while True:
             try:
                 fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -70,15 +72,15 @@ class FileLock:
             except OSError as error:
                 if error.errno not in (errno.EACCES, errno.EAGAIN):
                     raise
-            if self._clock.monotonic() >= deadline:
+            waited = self._clock.monotonic() - began
+            if waited >= self._seconds:
                 holder = self.find_holder()
                 raise BusyError(
                     f"{show_text(self._path)}: LogBusy: {describe(holder)}; the {self._what} is locked for more than "
                     f"{self._seconds:g} s; end that process and drive again",
                     holder,
                 )
-            self._clock.pause(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECS)
+            self._clock.pause(min(max(SHORTEST_PAUSE_SECS, PAUSE_SHARE * waited), LONGEST_PAUSE_SECS))
 
     def find_holder(self) -> Holder | None:
         """Who holds the lock, None when nobody else does."""

@@ -226,6 +226,9 @@ _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
+_HEADER_BYTES = 4
+
+
 def encode_frame(message: Message) -> bytes:
     """One message as it goes over the wire."""
     body = _encoder.encode(message)
@@ -234,13 +237,11 @@ def encode_frame(message: Message) -> bytes:
 
 def send(connection: socket.socket, message: Message, descriptors: list[int] | None = None) -> None:
     """Send one message, with open descriptors when given. BrokenPipeError when the peer is gone."""
-    body = _encoder.encode(message)
-    header = struct.pack(">I", len(body))
+    frame = encode_frame(message)
     if descriptors:
-        socket.send_fds(connection, [header], descriptors)
-    else:
-        connection.sendall(header)
-    connection.sendall(body)
+        sent = socket.send_fds(connection, [frame[:_HEADER_BYTES]], descriptors)
+        frame = frame[sent:]
+    connection.sendall(frame)  # at once: a peer that is woken by the length alone would have to wait again
 
 
 def take_frames(received: bytearray) -> Iterator[Message]:

@@ -30,7 +30,7 @@ from recovery.space.command import keep_from_commands, start
 from recovery.space.confined import StartError
 from recovery.space.floor_poll import FloorPoll
 from recovery.space.kernel import become_subreaper, name_process
-from recovery.space.ledger import Ledger
+from recovery.space.ledger import Ledger, LedgerTransaction
 from recovery.space.output import STDERR_SUFFIX, Kept, OutputKeeper, output_path, save_output
 from recovery.space.protocol import Delayed, Ended, Failed, RunCommand, Stale, StartShim, StreamName
 from recovery.space.readers import Readers
@@ -134,7 +134,7 @@ class _Shim:
         except (CrashworthyError, OSError) as error:
             self._tell(Failed(str(error)))
             raise
-        is_current = max(self._ledger.state.floor, readers.newest_epoch) <= self._order.epoch
+        is_current = max(self._ledger.floor, readers.newest_epoch) <= self._order.epoch
         is_idle = may_go_on and is_current
         steps.reach("idle")
         return self._tell(Ended(self._request.key, is_idle)) and is_idle
@@ -157,7 +157,7 @@ class _Shim:
             self._ledger.refresh()
         except CrashworthyError:
             return NEVER  # of a ledger that cannot be read nobody is current; the command goes on, and its record will say what is wrong
-        return self._ledger.state.floor
+        return self._ledger.floor
 
     def _run(self, readers: Readers) -> None:
         """Execute, wait, end survivors, save the output, record the exit, let readers go."""
@@ -309,15 +309,22 @@ class _Shim:
         never a success. Under a mark whose proof is the shim itself it is tried for ever.
         """
         deadline = self._clock.monotonic() + RECORD_SECS
+        is_again = False
         while True:
             try:
                 with self._ledger.transaction() as transaction:
-                    attempt = transaction.state.find(record.key)
-                    if attempt is None or attempt.exit is None:  # a sync that failed may have left the record standing
-                        transaction.append(record)
+                    if not (is_again and _has_exit(transaction, record.key)):
+                        transaction.append_shared(record)
                 return
             except (OSError, BusyError) as error:
+                is_again = True
                 self._tell(Delayed(record.key, str(error)))
                 if self._clock.monotonic() >= deadline and not self._order.mark.startswith("environment:"):
                     raise
                 self._clock.pause(RECORD_PAUSE_SECS)
+
+
+def _has_exit(transaction: LedgerTransaction, key: str) -> bool:
+    """Whether a record stands that could not be synced: the end of this transaction tries that again."""
+    attempt = transaction.state.find(key)
+    return attempt is not None and attempt.exit is not None

@@ -144,13 +144,14 @@ class StandaloneSpace:
         record = Prepare(
             request.key, "command", epoch, None, 1, digest_request(request), local.mark(leaf), None, state.log_seq, state.log_hash
         )
-        answer = prepare(self._ledger, record)
+        answer = prepare(self._ledger, record, is_told=False)
         if isinstance(answer, Replay):
             return "replayed"
         if isinstance(answer, Attach) and answer.attempt.start is not None:
             return "attached"
         # Prepared and not begun: whoever announced it may be gone. Of two that start it now, the ledger lets one begin (S4).
         local.start_command(request, record.mark)
+        self._ledger.sync()
         return "attached" if isinstance(answer, Attach) else "started"
 
     def change(self, epoch: int, request: FileRequest) -> How:

@@ -8,7 +8,7 @@ from recovery.space.records import Start
 
 
 def append_start(ledger: Ledger, epoch: int, start: Start) -> None:
-    """Append and sync the mark. Two handles may both have found a key prepared and not begun: of them one begins it, and the other must
+    """Append the mark; it is on disk when this returns. Two handles may both have found a key prepared and not begun: of them one begins it, and the other must
     not append a second mark, which no sound ledger holds.
 
     Raises StaleEpochError, MisuseError above the floor, KeySpentError for an attempt that has begun or never will.
@@ -20,4 +20,4 @@ def append_start(ledger: Ledger, epoch: int, start: Start) -> None:
         if attempt is None or attempt.start is not None or attempt.void:
             what = "was never announced" if attempt is None else "was declared void" if attempt.void else "has begun already"
             raise KeySpentError(f"{ledger.name}: {show_text(start.key)} {what}; nothing was started")
-        transaction.append(start)
+        transaction.append_shared(start)

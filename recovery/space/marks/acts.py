@@ -3,14 +3,12 @@
 A mark belongs to one attempt (spawner and file worker have their own) and is never used by two epochs.
 """
 
-import os
-
 from eventlog import steps
 from eventlog.errors import MisuseError
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity
 from recovery.space.marks import strays
-from recovery.space.marks.cgroup import LEAVES, Cgroup
+from recovery.space.marks.cgroup import LEAVES, Cgroup, make_leaf, remove_leaf
 from recovery.space.marks.environment import Environment
 from recovery.space.marks.freezer import Freezer
 from recovery.space.marks.pid_namespace import PidNamespace
@@ -75,6 +73,11 @@ def allows_reuse(mark: str) -> bool:
     return mark.partition(":")[0] in ("cgroup", "environment")
 
 
+def is_inherited(mark: str) -> bool:
+    """Whether a process is under such a mark from its first instruction on, or by its environment, and has nothing to do for it."""
+    return mark.partition(":")[0] in ("cgroup", "uts", "environment")
+
+
 def has_leaf(mark: str) -> bool:
     """Whether a mark is a leaf of a hierarchy of the kernel's, which can be asked at no cost for what is in it."""
     return mark.partition(":")[2].startswith("/")
@@ -85,7 +88,7 @@ def make_mark(mark: str) -> None:
     afterwards, it was removed empty."""
     kind, value = _of(command_mark(mark))
     if isinstance(kind, Cgroup):
-        os.makedirs(value, exist_ok=True)
+        make_leaf(value)
 
 
 def list_members(mark: str, joined: Joined) -> list[int]:
@@ -112,8 +115,17 @@ def keep_members(mark: str, joined: Joined) -> None:
     kind.keep_members(value, joined)
 
 
+def forget_mark(mark: str) -> None:
+    """`release_mark` while other marks of the space are in use: what they share is not looked at."""
+    kind, value = _of(mark)
+    if has_leaf(mark):
+        remove_leaf(value)
+    else:
+        kind.release(value)
+
+
 def release_mark(mark: str) -> None:
-    """Give back what a dead attempt's mark holds."""
+    """Give back what a dead attempt's mark holds, and what it shared with others when they are all given back."""
     kind, value = _of(mark)
     kind.release(value)
 

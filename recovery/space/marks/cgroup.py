@@ -66,8 +66,11 @@ def _has_cgroup_kill(release: str) -> bool:
 def is_populated(leaf: str) -> bool:
     """True when any live process is in a cgroup or below it."""
     try:
-        with open(f"{leaf}/cgroup.events", encoding="ascii") as file:
-            return "populated 1" in file.read()
+        descriptor = os.open(f"{leaf}/cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return b"populated 1" in os.read(descriptor, 1 << 10)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENODEV):  # ENODEV: removed while it was read
             return False
@@ -86,6 +89,15 @@ def kill_cgroup(leaf: str, clock: Clock, seconds: float = DEATH_SECS) -> bool:
             return False
         clock.pause(0.001)
     return True
+
+
+def make_leaf(leaf: str) -> None:
+    """Make a leaf and what is above it, where they are not there."""
+    try:
+        os.mkdir(os.path.dirname(leaf))
+        os.mkdir(leaf)
+    except (FileNotFoundError, FileExistsError):
+        os.makedirs(leaf, exist_ok=True)
 
 
 def join_leaf(leaf: str) -> None:

@@ -48,7 +48,7 @@ def exit_of(space: LooseSpace, key: str) -> Exited | None:
 def test_an_exit_is_told_only_when_its_record_stands(mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shim tries again until there is room; meanwhile nobody is told 0, and the driver says why it waits."""
     full = tmp_path / "full"
-    refuse_while(full, monkeypatch, "append_record", is_exit)
+    refuse_while(full, monkeypatch, "append_unsynced", is_exit)
     with open_space(mark) as space:
         full.touch()
         request = space.request("true")
@@ -62,7 +62,7 @@ def test_an_exit_is_told_only_when_its_record_stands(mark: str, tmp_path: Path, 
 
 def test_a_record_that_is_never_taken_makes_the_attempt_lost_and_never_a_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = tmp_path / "full"
-    refuse_while(full, monkeypatch, "append_record", is_exit)
+    refuse_while(full, monkeypatch, "append_unsynced", is_exit)
     monkeypatch.setattr(shim, "RECORD_SECS", 0.0)
     with open_space("auto") as space:
         if not space.setting.base:
@@ -80,7 +80,7 @@ def test_a_record_that_is_never_taken_makes_the_attempt_lost_and_never_a_success
 def test_under_the_environment_mark_a_shim_never_gives_its_record_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With it would go the proof that its command is dead."""
     full = tmp_path / "full"
-    refuse_while(full, monkeypatch, "append_record", is_exit)
+    refuse_while(full, monkeypatch, "append_unsynced", is_exit)
     monkeypatch.setattr(shim, "RECORD_SECS", 0.0)
     with open_space("environment") as space:
         full.touch()
