@@ -31,6 +31,10 @@ Review = Callable[[CampaignResult], CampaignResult]
 UNREACHABLE_LABELS = {
     Label.RESTORE_UNSYNCED_HEAD: "needs another boot",
     Label.RESTORE_BY_PERSON: "needs `recovery restore`, a person's command",
+    Label.REBUILD_BY_PERSON: "needs `recovery settle --rebuild`, a person's command",
+    Label.ROOT_LOST: "no fault of this version takes the workspace root away",
+    Label.ROOT_LOST_BY_CALL: "no fault of this version takes the workspace root away",
+    Label.COMPLETE_REBUILD: "no fault of this version takes the workspace root away",
     Label.INTERRUPT_RESTORED: "a restore that interrupts settles its call in the same commit",
 }
 """Decisions to which neither a kill, a freeze nor an edit leads, with the reason."""

@@ -90,6 +90,8 @@ def describe(event: events.Event) -> str:
             return f"image {event.root[:12]} is on disk"
         case events.SessionFinished():
             return f"image {event.root[:12]}"
+        case events.RootRecorded():
+            return f"the workspace is the directory with id {event.identity.id[:12]}, {event.how}"
         case events.Noted():
             return event.text
 

@@ -338,6 +338,16 @@ class SessionFinished(msgspec.Struct, frozen=True):
     root: str
 
 
+class RootRecorded(msgspec.Struct, frozen=True):
+    """The directory that is the session's workspace from here on (R6): made anew by a rebuild, or named by a person who knows it."""
+
+    kind: ClassVar[str] = "root_recorded"
+    version: ClassVar[int] = 1
+    at_ms: int
+    how: Literal["rebuilt", "accepted"]
+    identity: RootIdentity
+
+
 class Noted(msgspec.Struct, frozen=True):
     kind: ClassVar[str] = "noted"
     version: ClassVar[int] = 1
@@ -366,6 +376,7 @@ Event = (
     | SessionMoved
     | SessionFinished
     | SessionFailed
+    | RootRecorded
     | Noted
 )
 
@@ -390,6 +401,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     SessionMoved,
     SessionFinished,
     SessionFailed,
+    RootRecorded,
     Noted,
 )
 

@@ -135,6 +135,7 @@ class _Walk:
                 | events.SessionMoved()
                 | events.SessionFinished()
                 | events.SessionFailed()
+                | events.RootRecorded()
                 | events.Noted()
             ):
                 pass

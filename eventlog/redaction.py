@@ -38,6 +38,7 @@ TEXT_FIELDS: dict[type[events.Event], tuple[str, ...]] = {
     events.SessionMoved: (),
     events.SessionFinished: (),
     events.SessionFailed: ("reason",),
+    events.RootRecorded: (),
     events.Noted: ("text",),
 }
 """For each kind, the fields that hold free text, at any depth. Everything else is a reference and stays as it is."""

@@ -268,6 +268,7 @@ def claimed_root(event: events.Event) -> str | None:
             | events.Quarantined()
             | events.SessionResumed()
             | events.SessionMoved()
+            | events.RootRecorded()
             | events.Noted()
         ):
             return None

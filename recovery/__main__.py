@@ -17,7 +17,7 @@ from recovery.command_image import ImageOrder, take_image
 from recovery.command_quarantine import EmptyOrder, check_out_quarantine, empty_decisions, list_quarantine, show_quarantine
 from recovery.command_release import release_holder
 from recovery.command_restore import RestoreOrder, restore_image
-from recovery.command_settle import settle_processes
+from recovery.command_settle import settle_processes, settle_rebuild, settle_root
 from recovery.command_space import Opener, StartOrder, advance, attach, kill, list_running, logs, parse_left_behind, show, start
 from recovery.driver.entry import Order, Ports, drive
 from recovery.opening import check_log_exists
@@ -133,11 +133,23 @@ def settle(
     processes_dead: Annotated[
         bool, typer.Option("--processes-dead", help="nothing of an older epoch lives, though nothing can prove it: your word, on record")
     ] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="make what is where the workspace was equal to the log; what it displaces is kept")
+    ] = False,
+    accept_root: Annotated[
+        bool, typer.Option("--accept-root", help="the directory that is there is the workspace from here on")
+    ] = False,
 ) -> int:
     """Say what only a person can know; the next drive goes on from there."""
-    if not processes_dead:
-        raise MisuseError("recovery settle: say what is settled; this version knows --processes-dead")
-    return settle_processes(str(log), _settings(), _ports())
+    match [processes_dead, rebuild, accept_root]:
+        case [True, False, False]:
+            return settle_processes(str(log), _settings(), _ports())
+        case [False, True, False]:
+            return settle_rebuild(str(log), _settings(), _ports())
+        case [False, False, True]:
+            return settle_root(str(log), _settings(), _ports())
+        case _:
+            raise MisuseError("recovery settle: say what is settled, one thing: --processes-dead, --rebuild or --accept-root")
 
 
 @quarantine.command(name="list")

@@ -5,7 +5,6 @@ C5), from the third on it needs a person.
 """
 
 import contextlib
-import os
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -15,16 +14,17 @@ from eventlog.blobs import batch_blobs, encode_content
 from eventlog.codec import Blob
 from eventlog.errors import ContentGoneError, InternalError, NeedsPersonError, ScanError
 from eventlog.image import Change, Entry, Image, diff, is_identity_change, root_hash
-from eventlog.show import encode_bytes, show_text
+from eventlog.show import encode_bytes
 from eventlog.values import ContentId
 from recovery.context import Context
 from recovery.labels import Label
+from recovery.root import check_root
 from recovery.space.ledger import append_fenced
 from recovery.space.records import ScanFailed
 from recovery.workspace.content import read_verified
 from recovery.workspace.profile import Profile
 from recovery.workspace.scan import RootMissing, Scanner, scan
-from recovery.workspace.side import RESERVED_NAME, RootIdentity, is_same_root, read_root_identity, recorded_root, tell_unmounted
+from recovery.workspace.side import RESERVED_NAME
 from recovery.workspace.values import Scan, Untracked
 
 T = TypeVar("T")
@@ -115,7 +115,7 @@ def count_removed(before: Image, after: Image, changes: tuple[Change, ...]) -> t
 
 def capture_outside(context: Context, *, whole: bool = False) -> Capture:
     """`capture` outside any call. Raises NeedsPersonError for a mass deletion nobody accepted: it is not recorded (C4)."""
-    check_root(context)
+    check_root(context.root, context.journal.state)
     found = capture(context, whole=whole)
     removed, is_mass = count_removed(context.journal.state.image, found.scan.image, found.changes)
     if is_mass and found.root != context.accept_outside:
@@ -133,11 +133,11 @@ def describe_outside_deletion(removed: int, root: str) -> str:
 
 def capture_after_call(context: Context, call: int) -> Capture:
     """`capture` at a call's end: also checks that the root is the session's own (D3), and counts failures (C5)."""
-    check_root(context)
+    check_root(context.root, context.journal.state)
     try:
         return capture(context)
     except RootMissing:
-        check_root(context)
+        check_root(context.root, context.journal.state)
         raise
     except ScanError as error:
         count_scan_failure(context, call, error)
@@ -152,38 +152,6 @@ def count_scan_failure(context: Context, call: int, error: ScanError) -> None:
         raise NeedsPersonError(
             f"call {call} cannot be recorded after {failures} scans: {error}; repair the path, then drive again"
         ) from error
-
-
-def check_root(context: Context) -> None:
-    """Raise NeedsPersonError when the workspace root is gone or is another directory (never adopted: D3)."""
-    check_place_root(context.root, context.journal.state.opened)
-
-
-def check_place_root(root: str, opened: events.SessionOpened) -> None:
-    """`check_root` for a root that no driver holds."""
-    recorded = recorded_identity(opened)
-    try:
-        found = read_root_identity(root)
-    except (RootMissing, FileNotFoundError, NotADirectoryError) as error:
-        raise NeedsPersonError(
-            f"{Label.ROOT_LOST.value}: the workspace {show_text(root)} is missing; {tell_unmounted(root, recorded)}"
-            "put it back, then drive again"
-        ) from error
-    if not is_same_root(recorded, found) and not os.listdir(root):
-        raise NeedsPersonError(
-            f"{Label.ROOT_LOST.value}: {show_text(root)} is an empty directory, not the one this session began with; "
-            f"{tell_unmounted(root, recorded)}put that one back, then drive again"
-        )
-    if not is_same_root(recorded, found):
-        raise NeedsPersonError(
-            f"{Label.ROOT_REPLACED.value}: {show_text(root)} is not the directory this session began with; "
-            "put that one back, then drive again"
-        )
-
-
-def recorded_identity(opened: events.SessionOpened) -> RootIdentity:
-    """The root identity that the session began with."""
-    return recorded_root(opened.root_identity)
 
 
 def _new_blobs(context: Context, changes: tuple[Change, ...]) -> Iterator[Blob]:

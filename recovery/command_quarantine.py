@@ -18,13 +18,13 @@ from eventlog.reader import Reader
 from eventlog.records import Record
 from eventlog.show import encode_bytes, show_path, show_text
 from eventlog.values import StreamId
-from recovery.capture import check_root
 from recovery.command_log import Place, find_place
 from recovery.context import Context
 from recovery.driver.entry import Act, Order, Ports, drive
 from recovery.files import empty_quarantine
 from recovery.opening import is_finished, log_path
 from recovery.perform import check_decidable
+from recovery.root import check_root
 from recovery.settings import Settings
 from recovery.space.holders import Holders
 from recovery.workspace.in_place import Before
@@ -225,7 +225,7 @@ def empty_decisions(order: EmptyOrder, settings: Settings, ports: Ports) -> int:
     def work(context: Context) -> int:
         obligation = context.journal.state.obligation
         _check_ended({one.seq for one in wanted}, obligation.seq if obligation else None, found.place.state)
-        check_root(context)
+        check_root(context.root, context.journal.state)
         check_decidable(context)
         for one in wanted:  # before the first path goes: a kill in between leaves the reason on record
             text = f"a person has the quarantine of decision {one.seq} emptied: {len(one.nodes)} paths, {one.size} bytes"

@@ -8,13 +8,14 @@ from eventlog.errors import NeedsPersonError
 from eventlog.reader import Reader
 from eventlog.show import show_text
 from eventlog.values import StreamId
-from recovery.capture import check_place_root, look
+from recovery.capture import look
 from recovery.command_log import Place, find_place
 from recovery.context import Context
 from recovery.driver.entry import Act, Order, Ports, drive, finished_error
 from recovery.opening import log_path
 from recovery.perform import restore_to
 from recovery.person_restore import Aim, aim_at, check_seq
+from recovery.root import check_root
 from recovery.settings import Settings
 from recovery.workspace.restore_plan import describe, show_short
 
@@ -82,7 +83,7 @@ def _forecast(place: Place, seq: int) -> Aim:
         check_seq(_restores(reader, place), place.known.head_seq, seq)
         if place.known.obligation is not None and not seq < place.known.obligation.seq:
             raise NeedsPersonError(f"the restore decided at seq {place.known.obligation.seq} is open; drive the session first")
-        check_place_root(place.workspace, place.known.opened)
+        check_root(place.workspace, place.known)
         return aim_at(reader, place.known, look(place.workspace, None, place.known.profile, place.known.image), seq)
     finally:
         reader.close()

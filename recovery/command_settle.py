@@ -1,8 +1,10 @@
-"""`recovery settle --processes-dead`: a person says that nothing of a session's older epochs lives, where nothing can prove it (S9).
+"""`recovery settle`: what only a person can say. Each way out is a driver like any other: next epoch, fates, kills, then its act.
 
-A driver like any other: next epoch, fates, kills. What can be killed is killed all the same, and what is seen alive and does not die
-stays an error. What is only unproved is taken for dead, and ledger and log say who said so. Nothing is decided and no workspace path is
-looked at: the next drive recovers.
+`--processes-dead`: nothing of a session's older epochs lives, where nothing can prove it (S9). What can be killed is killed all the same,
+and what is seen alive and does not die stays an error. What is only unproved is taken for dead, and ledger and log say who said so.
+Nothing is decided and no workspace path is looked at: the next drive recovers.
+
+`--rebuild`, `--accept-root`: what the directory is that stands where the workspace was (D3).
 """
 
 from eventlog import events
@@ -12,8 +14,38 @@ from recovery.command_log import find_place
 from recovery.context import Context
 from recovery.driver.entry import Act, Order, Ports, drive
 from recovery.settings import Settings
+from recovery.settle_root import accept_root, rebuild
 
 SAID = "a person says that no process of an older epoch lives (settle --processes-dead)"
+
+
+def settle_rebuild(log: str, settings: Settings, ports: Ports) -> int:
+    """Rebuild the workspace from the log in whatever is there; the exit code. Raises as `settle_processes` does."""
+    command = f"recovery settle {show_text(log)} --rebuild"
+    place = find_place(log, None, command, "name the state directory of a session")
+
+    def work(context: Context) -> int:
+        rebuild(context)
+        context.tell(f"the workspace equals the log; `recovery drive {show_text(place.state)}` goes on")
+        return 0
+
+    return drive(Order(place.state, None, None, "", Act(work, command, may_claim=False)), settings, ports)
+
+
+def settle_root(log: str, settings: Settings, ports: Ports) -> int:
+    """Take the directory that is there as the workspace; the exit code. Raises as `settle_processes` does."""
+    command = f"recovery settle {show_text(log)} --accept-root"
+    place = find_place(log, None, command, "name the state directory of a session")
+
+    def work(context: Context) -> int:
+        accept_root(context)
+        context.tell(
+            f"{show_text(context.root)} is the workspace from here on; `recovery drive {show_text(place.state)}` "
+            "records what differs in it as an outside change"
+        )
+        return 0
+
+    return drive(Order(place.state, None, None, "", Act(work, command, may_claim=False)), settings, ports)
 
 
 def settle_processes(log: str, settings: Settings, ports: Ports) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from eventlog.ports import Clock, Host, Ids
 from recovery.journal import Journal
 from recovery.space.bubblewrap import SpaceKind
+from recovery.space.condemned import Sweep
 from recovery.space.ledger import Ledger
 from recovery.space.local import LocalSpace, SpacePaths
 from recovery.workspace.profile import Profile
@@ -29,6 +30,7 @@ class Context:
     space: LocalSpace
     say: Callable[[str], None]
     tell: Callable[[str], None]
+    sweep: Sweep
     accept_outside: str = ""
     scanner: Scanner | None = None
     watch: Watch | None = None

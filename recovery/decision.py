@@ -38,6 +38,10 @@ def _is_command(facts: Facts) -> bool:
     return facts.call is CallFact.OPEN_COMMAND
 
 
+def _is_lost(facts: Facts) -> bool:
+    return facts.root in (RootFact.MISSING, RootFact.EMPTY_OTHER)
+
+
 def _may_rerun(facts: Facts) -> bool:
     return facts.policy in (PolicyFact.SAFE, PolicyFact.AFTER_RESTORE)
 
@@ -49,16 +53,18 @@ def _is_after_restore(facts: Facts) -> bool:
 TABLE: tuple[Row, ...] = (
     # D1: an open obligation binds every successor.
     Row(Label.COMPLETE_WITHOUT_LEDGER, lambda facts: facts.is_obliged and facts.ledger is not LedgerFact.SOUND),
-    Row(Label.COMPLETE_REBUILD, lambda facts: facts.is_obliged and facts.root is not RootFact.PRESENT),
-    Row(Label.COMPLETE_RESTORE, lambda facts: facts.is_obliged),
+    Row(Label.COMPLETE_REBUILD, lambda facts: facts.is_obliged and _is_lost(facts)),
+    Row(Label.COMPLETE_RESTORE, lambda facts: facts.is_obliged and facts.root is RootFact.PRESENT),
     # D2: log and ledger disagree.
     Row(Label.LEDGER_LOST, lambda facts: facts.ledger is LedgerFact.MISSING),
     Row(Label.LEDGER_EXCHANGED, lambda facts: facts.ledger is LedgerFact.OTHER_GENERATION),
     Row(Label.LEDGER_DAMAGED, lambda facts: facts.ledger is LedgerFact.DAMAGED),
     Row(Label.LOG_BEHIND_ADOPT, lambda facts: facts.log is LogFact.BEHIND_ONE_CLEAN),
     Row(Label.LOG_BEHIND_RESTORE, lambda facts: facts.log is LogFact.BEHIND),
-    # D3: the root itself.
-    Row(Label.ROOT_LOST, lambda facts: facts.root in (RootFact.MISSING, RootFact.EMPTY_OTHER)),
+    # D3: the root itself; an obligation is met in no directory but the session's own.
+    Row(Label.ROOT_LOST_BY_CALL, lambda facts: _is_lost(facts) and _is_command(facts) and facts.attempt is AttemptFact.EXIT_CLEAN),
+    Row(Label.ROOT_LOST, _is_lost),
+    Row(Label.ROOT_UNMOUNTED, lambda facts: facts.root is RootFact.UNMOUNTED),
     Row(Label.ROOT_REPLACED, lambda facts: facts.root is RootFact.OTHER),
     # D4: the open call.
     Row(Label.RERUN_RESTORED, lambda facts: _is_after_restore(facts) and _may_rerun(facts)),

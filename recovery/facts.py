@@ -31,6 +31,7 @@ class RootFact(Enum):
     PRESENT = "present"
     MISSING = "missing"
     EMPTY_OTHER = "empty_other"
+    UNMOUNTED = "unmounted"
     OTHER = "other"
 
 

@@ -4,9 +4,14 @@ A drive that only adopts, reattaches or runs commands starts none: a process tha
 hold: the side directory is readied, and the root marked with its identity, by the worker under a ledger record of its own (S6, R2).
 """
 
+from typing import Literal
+
+import msgspec
+
+from eventlog import events
 from recovery.context import Context
 from recovery.space.keys import announce
-from recovery.space.protocol import EmptyQuarantine, PrepareSide
+from recovery.space.protocol import EmptyQuarantine, PrepareSide, TakeRoot
 from recovery.space.records import Prepare
 from recovery.workspace.side import read_root_identity
 
@@ -17,9 +22,27 @@ def ready_side(context: Context) -> str:
     Raises NeedsPersonError when the root is another's, LostProcessError, StaleEpochError.
     """
     if context.space.side is None:
-        context.space.start_worker(context.root)
+        _serve(context)
         context.space.side = _prepare_side(context)
     return context.space.side
+
+
+def take_root(context: Context, how: Literal["rebuilt", "accepted"]) -> events.RootRecorded:
+    """Have the worker make the root (`rebuilt`: nothing, or an empty directory, is there) or mark the one a person `accepted`, under a
+    new id: an old root that comes back is told from it (R6). What is returned says so, for the caller to commit.
+
+    Raises NeedsPersonError, LostProcessError, StaleEpochError.
+    """
+    _serve(context)
+    key = _prepare(context, "root")
+    done = context.space.change_files(TakeRoot(context.epoch, key, context.ids.new_id().hex(), how == "accepted"))
+    context.space.side = None  # of the root that was there before, if of any
+    return events.RootRecorded(context.clock.now_ms(), how, msgspec.convert(done.detail["identity"], events.RootIdentity))
+
+
+def _serve(context: Context) -> None:
+    if not context.space.has_worker:
+        context.space.start_worker(context.root)
 
 
 def mark_root(context: Context) -> None:
@@ -40,7 +63,7 @@ def empty_quarantine(context: Context, directories: list[str]) -> int:
 
 def _prepare_side(context: Context) -> str:
     key = _prepare(context, "side")
-    identity = context.journal.state.opened.root_identity
+    identity = context.journal.state.root_identity
     return str(context.space.change_files(PrepareSide(context.epoch, key, identity)).detail["side"])
 
 

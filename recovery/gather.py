@@ -1,34 +1,31 @@
 """Facts for the decision, gathered only after everything condemned is dead (rule T4). Asks, judges nothing, changes nothing."""
 
-import os
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from eventlog.errors import CorruptError, LogMissingError, ScanError
+from eventlog.errors import CorruptError, LogMissingError
 from eventlog.image import diff, is_identity_change, root_hash
 from eventlog.ports import Host
-from eventlog.show import show_text
-from recovery.capture import count_removed, look, recorded_identity
+from recovery.capture import count_removed, look
 from recovery.facts import AttemptFact, BootFact, CallFact, DifferenceFact, Facts, LedgerFact, LogFact, PolicyFact, RootFact
 from recovery.left_behind import is_stale
+from recovery.root import observe_root
 from recovery.space.ledger import LedgerView
 from recovery.space.records import Attempt, LedgerState
 from recovery.state import CallState, SessionState
 from recovery.takeover import is_abreast
 from recovery.workspace.scan import Scanner
-from recovery.workspace.side import is_same_root, read_root_identity, tell_unmounted
 from recovery.workspace.values import Scan
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The facts, and what they were read from: the scan (None without a root), the counts and the half sentence for a message."""
+    """The facts, and what they were read from: the scan (None without a root) and the counts."""
 
     facts: Facts
     scan: Scan | None
     removed: int
     scanned_root: str
-    unmounted: str = ""
 
 
 def open_ledger_fact(ledger: LedgerView | LogMissingError | CorruptError, state: SessionState) -> LedgerFact:
@@ -74,22 +71,7 @@ def gather(
         is_restored=state.is_restored_this_epoch,
         difference=difference,
     )
-    unmounted = "" if found is not None else tell_unmounted(root, recorded_identity(state.opened))
-    return Evidence(facts, found, removed, scanned, unmounted)
-
-
-def observe_root(root: str, state: SessionState) -> RootFact:
-    """The root directory against the identity the session began with (R6, D3)."""
-    try:
-        found = read_root_identity(root)
-        names = os.listdir(root)
-    except (FileNotFoundError, NotADirectoryError):
-        return RootFact.MISSING
-    except OSError as error:
-        raise ScanError(f"cannot read the workspace {show_text(root)}: {error.strerror}; make it readable and drive again") from error
-    if is_same_root(recorded_identity(state.opened), found):
-        return RootFact.PRESENT
-    return RootFact.OTHER if names else RootFact.EMPTY_OTHER
+    return Evidence(facts, found, removed, scanned)
 
 
 def _compare(state: SessionState, found: Scan | None) -> tuple[int, DifferenceFact, str]:

@@ -15,7 +15,9 @@ class Label(StrEnum):
     LEDGER_DAMAGED = "ledger_damaged"
     LOG_BEHIND_ADOPT = "log_behind_adopt"
     LOG_BEHIND_RESTORE = "log_behind_restore"
+    ROOT_LOST_BY_CALL = "root_lost_by_call"
     ROOT_LOST = "root_lost"
+    ROOT_UNMOUNTED = "root_unmounted"
     ROOT_REPLACED = "root_replaced"
     RERUN_RESTORED = "rerun_restored"
     INTERRUPT_RESTORED = "interrupt_restored"
@@ -31,18 +33,18 @@ class Label(StrEnum):
     OUTSIDE_DELETION = "outside_deletion"
     RECORD_OUTSIDE = "record_outside"
     RESTORE_BY_PERSON = "restore_by_person"
+    REBUILD_BY_PERSON = "rebuild_by_person"
 
 
 NOT_ACTED_ON = frozenset(
     {
-        Label.COMPLETE_REBUILD,
         Label.COMPLETE_WITHOUT_LEDGER,
         Label.LEDGER_LOST,
         Label.LEDGER_EXCHANGED,
         Label.LEDGER_DAMAGED,
         Label.LOG_BEHIND_ADOPT,
         Label.LOG_BEHIND_RESTORE,
-        Label.ROOT_LOST,
+        Label.ROOT_UNMOUNTED,
         Label.ROOT_REPLACED,
         Label.ASK,
         Label.OUTSIDE_DELETION,
@@ -50,8 +52,16 @@ NOT_ACTED_ON = frozenset(
 )
 """Rows that end with exit 78 and their label in this version, no workspace path touched."""
 
-OBLIGATIONS = frozenset({Label.RESTORE_AND_RERUN, Label.RESTORE_AND_INTERRUPT, Label.RESTORE_UNSYNCED_HEAD, Label.RESTORE_BY_PERSON})
+REBUILDS = frozenset({Label.ROOT_LOST, Label.ROOT_LOST_BY_CALL, Label.REBUILD_BY_PERSON})
+"""Decisions to make the workspace equal to the head image from nothing (rule D3)."""
+
+OBLIGATIONS = REBUILDS | {
+    Label.RESTORE_AND_RERUN, Label.RESTORE_AND_INTERRUPT, Label.RESTORE_UNSYNCED_HEAD, Label.RESTORE_BY_PERSON,
+}  # fmt: skip
 """Decisions that open a restore obligation (rule R1)."""
 
-BY_PERSON = frozenset({Label.RESTORE_BY_PERSON})
+INTERRUPTS = frozenset({Label.RESTORE_AND_INTERRUPT, Label.ROOT_LOST_BY_CALL, Label.REBUILD_BY_PERSON, Label.RESTORE_BY_PERSON})
+"""Those at whose end the call that was open, if one was, ends interrupted."""
+
+BY_PERSON = frozenset({Label.RESTORE_BY_PERSON, Label.REBUILD_BY_PERSON})
 """Decisions of a person: no row of the table leads to them, a command does."""

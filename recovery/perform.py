@@ -17,11 +17,23 @@ from recovery.capture import capture_outside, commit_look, count_scan_failure, d
 from recovery.context import Context
 from recovery.decision import decide
 from recovery.facts import BootFact, DifferenceFact, LedgerFact
-from recovery.files import mark_root, ready_side
+from recovery.files import mark_root, ready_side, take_root
 from recovery.gather import Evidence, gather
-from recovery.labels import NOT_ACTED_ON, Label
+from recovery.labels import INTERRUPTS, NOT_ACTED_ON, REBUILDS, Label
 from recovery.person_restore import Aim, aim_at, check_room, decide_restore, undo_calls
 from recovery.restore import complete_restore, forget_contents, open_obligation, sync_workspace
+from recovery.root import LOST, describe_root, observe_root
+from recovery.space.advance import claimed_keys
+from recovery.space.ledger import append_fenced
+from recovery.space.records import Condemn
+from recovery.state import SessionState
+
+_REBUILDING = frozenset({Label.ROOT_LOST, Label.ROOT_LOST_BY_CALL, Label.COMPLETE_REBUILD})
+_REASONS = {
+    Label.RESTORE_AND_INTERRUPT: "what the call did is not known whole; the workspace was restored to the image before it",
+    Label.ROOT_LOST_BY_CALL: "the workspace root was gone after the call; it was rebuilt to the image before it",
+    Label.REBUILD_BY_PERSON: "a person had the workspace rebuilt to the image before the call",
+}
 
 
 def recover(context: Context) -> None:
@@ -30,12 +42,12 @@ def recover(context: Context) -> None:
     is_marked = False
     while True:
         steps.reach("gather.before")
-        evidence = _gather(context)
+        evidence = gather_all(context)
         label = decide(evidence.facts)
         steps.reach("decided")
         if label in NOT_ACTED_ON:
-            raise NeedsPersonError(describe_refusal(label, evidence))
-        if not is_marked:
+            raise NeedsPersonError(describe_refusal(label, evidence, context))
+        if not is_marked and label not in _REBUILDING:
             # Only now: rows that need a person touch no workspace path, and leave the ledger's memory of the log as it is (D2).
             mark_root(context)
             is_marked = True
@@ -57,15 +69,19 @@ def restore_to(context: Context, seq: int) -> Aim:
     forget_contents(context)
     while True:
         steps.reach("gather.before")
-        evidence = _gather(context)
+        evidence = gather_all(context)
         label = decide(evidence.facts)
         steps.reach("decided")
-        if evidence.scan is None or (label in NOT_ACTED_ON and label not in (Label.ASK, Label.OUTSIDE_DELETION)):
-            raise NeedsPersonError(describe_refusal(label, evidence))
+        if label in NOT_ACTED_ON and label not in (Label.ASK, Label.OUTSIDE_DELETION):
+            raise NeedsPersonError(describe_refusal(label, evidence, context))
+        if label in _REBUILDING:
+            _act(context, label, evidence)
+            continue
         mark_root(context)
         if label is not Label.COMPLETE_RESTORE:
             break
         _act(context, label, evidence)
+    assert evidence.scan is not None, "a root that is there was scanned"
     aim = aim_at(context.journal.reader, context.journal.state, evidence.scan, seq)
     if not aim.is_idle or context.journal.state.open_call is not None:
         reader = context.journal.reader
@@ -78,10 +94,10 @@ def restore_to(context: Context, seq: int) -> Aim:
 
 def check_decidable(context: Context) -> None:
     """Raise NeedsPersonError where ledger, log or root are not what recovery could work with: then nothing is changed (D2, D3)."""
-    evidence = _gather(context)
+    evidence = gather_all(context)
     label = decide(evidence.facts)
     if label in NOT_ACTED_ON and label not in (Label.ASK, Label.OUTSIDE_DELETION):
-        raise NeedsPersonError(describe_refusal(label, evidence))
+        raise NeedsPersonError(describe_refusal(label, evidence, context))
 
 
 def _note_synced(context: Context, evidence: Evidence) -> None:
@@ -94,7 +110,7 @@ def _note_synced(context: Context, evidence: Evidence) -> None:
         context.journal.append([Record(synced)], (), "synced")
 
 
-def _gather(context: Context) -> Evidence:
+def gather_all(context: Context) -> Evidence:
     """All facts; a scan that fails while a call is open is counted (C5)."""
     state = context.journal.state
     try:
@@ -115,17 +131,19 @@ def _gather(context: Context) -> Evidence:
         raise
 
 
-def describe_refusal(label: Label, evidence: Evidence) -> str:
+def describe_refusal(label: Label, evidence: Evidence, context: Context) -> str:
+    """`describe_row` for a driver that has taken over."""
+    return describe_row(label, evidence, context.root, context.journal.state)
+
+
+def describe_row(label: Label, evidence: Evidence, root: str, state: SessionState) -> str:
     """The sentence for a row that ends with exit 78: what, which, and the way out there is."""
     facts = evidence.facts
     match label:
         case Label.OUTSIDE_DELETION:
             return describe_outside_deletion(evidence.removed, evidence.scanned_root)
-        case Label.ROOT_LOST | Label.ROOT_REPLACED | Label.COMPLETE_REBUILD:
-            return (
-                f"{label.value}: the workspace root is {facts.root.value}; {evidence.unmounted}"
-                "put the session's own directory back and drive again"
-            )
+        case Label.ROOT_UNMOUNTED | Label.ROOT_REPLACED:
+            return describe_root(facts.root, root, state)
         case Label.ASK:
             return (
                 f"{label.value}: what the open call did is unknown and its policy is `ask`, which this version cannot take an answer to; "
@@ -145,11 +163,15 @@ def describe_refusal(label: Label, evidence: Evidence) -> str:
 def _act(context: Context, label: Label, evidence: Evidence) -> None:
     named = evidence.facts.named()
     match label:
-        case Label.COMPLETE_RESTORE:
+        case Label.COMPLETE_RESTORE | Label.COMPLETE_REBUILD:
             context.journal.append([Record(_decided(context, label, named))], (), "decision")
             complete_obligation(context)
         case Label.RESTORE_AND_RERUN | Label.RESTORE_AND_INTERRUPT | Label.RESTORE_UNSYNCED_HEAD:
             open_obligation(context, label, named, evidence.scan)
+            complete_obligation(context)
+        case Label.ROOT_LOST | Label.ROOT_LOST_BY_CALL:
+            condemn_claims(context)
+            open_obligation(context, label, named, None)
             complete_obligation(context)
         case Label.RERUN_RESTORED | Label.RUN_VOIDED:
             _note(context, label, named)
@@ -172,9 +194,9 @@ def _act(context: Context, label: Label, evidence: Evidence) -> None:
             calls.run_again(context)
         case Label.RECORD_OUTSIDE:
             _record_outside(context, named)
-        case Label.RESTORE_BY_PERSON:
+        case Label.RESTORE_BY_PERSON | Label.REBUILD_BY_PERSON:
             raise InternalError("a person's decision follows from no facts")
-        case Label.ASK | Label.OUTSIDE_DELETION | Label.ROOT_LOST | Label.ROOT_REPLACED | Label.COMPLETE_REBUILD | Label.SETTLED:
+        case Label.ASK | Label.OUTSIDE_DELETION | Label.ROOT_UNMOUNTED | Label.ROOT_REPLACED | Label.SETTLED:
             raise InternalError(f"{label.value} is not acted on")
         case Label.LEDGER_LOST | Label.LEDGER_EXCHANGED | Label.LEDGER_DAMAGED | Label.COMPLETE_WITHOUT_LEDGER:
             raise InternalError(f"{label.value} is not acted on")
@@ -197,24 +219,39 @@ def _decided(context: Context, label: Label, facts: dict[str, object]) -> events
     return events.RecoveryDecided(context.clock.now_ms(), label.value, number, attempt, False, None, None, "transactional", facts)
 
 
+def _ensure_root(context: Context) -> None:
+    """Make the root anew where it is lost; from here on the log knows the new one, and no file is in it yet (R6)."""
+    if observe_root(context.root, context.journal.state) in LOST:
+        context.journal.append([Record(take_root(context, "rebuilt"))], (), "root")
+
+
+def condemn_claims(context: Context) -> None:
+    """A command that runs on where its workspace is gone is killed: nothing it does is adopted (D3)."""
+    claimed = claimed_keys(context.ledger.state)
+    if claimed:
+        append_fenced(context.ledger, context.epoch, Condemn(context.epoch, claimed))
+        context.sweep.kill_condemned(context.ledger, context.epoch, frozenset())
+
+
 def complete_obligation(context: Context) -> None:
     """Carry the open obligation out and close it; an interrupted call is settled in the same commit."""
     obligation = context.journal.state.obligation
     if obligation is None:
         raise InternalError("no obligation is open")
+    _ensure_root(context)
     side = ready_side(context)
     records = complete_restore(context, side)
-    interrupts = obligation.label == Label.RESTORE_AND_INTERRUPT
-    if obligation.label == Label.RESTORE_BY_PERSON:
-        interrupts = obligation.call is not None
+    label = Label(obligation.label)
+    interrupts = label in INTERRUPTS and obligation.call is not None
+    if label is Label.RESTORE_BY_PERSON:
         records = undo_calls(context, obligation, records)
     elif interrupts:
-        reason = "what the call did is not known whole; the workspace was restored to the image before it"
-        records.append(calls.interrupt_call(context, Label.RESTORE_AND_INTERRUPT, reason))
+        records.append(calls.interrupt_call(context, label, _REASONS[label]))
     context.journal.append(records, (), "restored")
     kept = os.path.join(side, "quarantine", f"{context.journal.log_id}-{obligation.seq}")
     moved = f"; what was moved away is in {show_text(kept)}" if os.path.isdir(kept) else ""
-    context.tell(f"{obligation.label}: workspace restored to the image at seq {obligation.target_seq}{moved}")
+    did = "rebuilt" if label in REBUILDS else "restored"
+    context.tell(f"{obligation.label}: workspace {did} to the image at seq {obligation.target_seq}{moved}")
     forget_contents(context)
     if interrupts:
         calls.collect(context, len(context.journal.state.calls))

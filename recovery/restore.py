@@ -37,15 +37,19 @@ ROUNDS = 3  # rule R5: then the paths are named and nothing more is tried in thi
 
 def open_obligation(context: Context, label: Label, facts: dict[str, object], found: Scan | None) -> None:
     """Commit the decision to restore to the head image; from here on it binds every successor. `found` is the scan it was decided on: how
-    much differs stands in the decision, as whoever ends the restore may have seen only the rest of it."""
+    much differs stands in the decision, as whoever ends the restore may have seen only the rest of it. None: nothing is there."""
+    context.journal.append([Record(decided_restore(context, label, facts, found))], (), "decision")
+
+
+def decided_restore(context: Context, label: Label, facts: dict[str, object], found: Scan | None) -> events.RecoveryDecided:
+    """The decision of `open_obligation`, for a caller that commits it together with something else."""
     state = context.journal.state
-    facts = facts | {TO_RESTORE: 0 if found is None else count_differing(found.image, state.image)}
+    facts = facts | {TO_RESTORE: len(state.image) if found is None else count_differing(found.image, state.image)}
     call = state.open_call
     number, attempt = (call.number, call.last.number) if call else (None, None)
-    decided = events.RecoveryDecided(
+    return events.RecoveryDecided(
         context.clock.now_ms(), label.value, number, attempt, True, state.image_seq, state.root, "transactional", facts
     )
-    context.journal.append([Record(decided)], (), "decision")
 
 
 def count_differing(found: Image, target: Image) -> int:

@@ -88,6 +88,12 @@ class SessionState:
     is_finished: bool = False
     has_driver: bool = False
     untracked_since: tuple[tuple[int, tuple[Untracked, ...]], ...] = ()
+    root_recorded: events.RootIdentity | None = None
+
+    @property
+    def root_identity(self) -> events.RootIdentity:
+        """The identity of the directory that is the workspace: the newest recorded one, else the one it began with (R6)."""
+        return self.root_recorded or self.opened.root_identity
 
     def untracked_at(self, seq: int) -> tuple[Untracked, ...]:
         """What the image at `seq` did not cover."""
@@ -162,6 +168,8 @@ def _fold(state: SessionState, stored: StoredEvent, where: str) -> SessionState:
             return replace(state, synced_root=event.root)
         case events.SessionFinished():
             return replace(state, is_finished=True)
+        case events.RootRecorded() as event:
+            return replace(state, root_recorded=event.identity)
         case events.Quarantined() | events.Noted() | events.InputAdmitted():
             return state
         case (

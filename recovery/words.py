@@ -4,15 +4,17 @@ from recovery.labels import Label
 
 WORDS: dict[Label, str] = {
     Label.COMPLETE_RESTORE: "a restore was begun and not ended; it is carried out to its end before anything else",
-    Label.COMPLETE_REBUILD: "a restore was begun and the workspace root is gone or another; needs a person in this version",
+    Label.COMPLETE_REBUILD: "a restore was begun and the workspace root is gone: it is made anew and the restore carried out to its end",
     Label.COMPLETE_WITHOUT_LEDGER: "a restore was begun and the ledger is not sound; needs a person in this version",
     Label.LEDGER_LOST: "the ledger is missing, so nothing of what it knew is known; needs a person in this version",
     Label.LEDGER_EXCHANGED: "the ledger is not the one this session began with; needs a person in this version",
     Label.LEDGER_DAMAGED: "the ledger is damaged; needs a person in this version",
     Label.LOG_BEHIND_ADOPT: "the log lost its tail, one call with a clean exit; needs a person in this version",
     Label.LOG_BEHIND_RESTORE: "the log lost its tail; needs a person in this version",
-    Label.ROOT_LOST: "the workspace root is missing, or an empty directory is in its place; needs a person in this version",
-    Label.ROOT_REPLACED: "another directory with content is where the workspace was; needs a person",
+    Label.ROOT_LOST_BY_CALL: "the call ended and the workspace root is gone: it is rebuilt as it was before, and the call ends interrupted",
+    Label.ROOT_LOST: "the workspace root is missing, or an empty directory is in its place: it is rebuilt from the log",
+    Label.ROOT_UNMOUNTED: "nothing is where the workspace was, and its file system may not be mounted: a person says which it is",
+    Label.ROOT_REPLACED: "another directory with content is where the workspace was: a person says what it is",
     Label.RERUN_RESTORED: "the call was cut, the workspace is restored, and its policy allows another attempt: it runs again",
     Label.INTERRUPT_RESTORED: "the call was cut and the workspace is restored; its policy allows no other attempt: it ends interrupted",
     Label.RUN_VOIDED: "the attempt was declared void because it never started: the call runs",
@@ -26,5 +28,6 @@ WORDS: dict[Label, str] = {
     Label.RESTORE_UNSYNCED_HEAD: "the machine was restarted and the newest image was not known to be on disk: every difference is restored",
     Label.OUTSIDE_DELETION: "most of the workspace is gone outside any call: a person says whether that was meant",
     Label.RECORD_OUTSIDE: "the workspace was changed outside any call: the change is recorded",
+    Label.REBUILD_BY_PERSON: "a person had the workspace rebuilt from the log in the directory that is there",
     Label.RESTORE_BY_PERSON: "a person had the image of an earlier event restored: the calls after it are undone",
 }

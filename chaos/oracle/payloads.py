@@ -178,6 +178,7 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
     "session_resumed": {},
     "session_moved": {"digest": is_digest},
     "session_failed": {"root": is_digest, "reason": is_anything},
+    "root_recorded": {"how": one_of("rebuilt", "accepted"), "identity": is_object},
     "call_settled": {
         "call": is_ordinal,
         "attempt": or_null(is_count),

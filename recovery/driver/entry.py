@@ -32,7 +32,7 @@ from recovery.capture import Capture, capture_outside, commit_look
 from recovery.context import Context
 from recovery.decision import decide
 from recovery.driver.heartbeat import Heartbeat
-from recovery.facts import LedgerFact
+from recovery.facts import LedgerFact, RootFact
 from recovery.gather import gather, open_ledger_fact
 from recovery.journal import Journal, Known, only_stream, read_state
 from recovery.opening import (
@@ -47,12 +47,13 @@ from recovery.opening import (
     scan_cache_path,
     space_paths,
 )
-from recovery.perform import describe_refusal, recover
+from recovery.perform import describe_row, recover
 from recovery.restore import sync_workspace
+from recovery.root import observe_root
 from recovery.script import BashCall, Call, OnInterrupted, Session, call_from_json, call_to_json, decode_bytes
 from recovery.settings import Settings
 from recovery.space.bubblewrap import Bubblewrap, SpaceKind, choose_bubblewrap, parse_space
-from recovery.space.condemned import Sweep, Trust
+from recovery.space.condemned import Trust
 from recovery.space.containers import hold_namespace
 from recovery.space.epochs import check_epoch
 from recovery.space.holders import Holders
@@ -296,8 +297,11 @@ def _drive_epoch(
         forget_dead(order.state, epoch, ports.host)
         sound = _check_ledger(ledger, journal, root, ports, order.accept_outside)
         trust = Trust(settings.container_ends_all, order.act is not None and order.act.are_processes_dead)
-        sweep = take_over(sound, journal.state, journal.hashes, journal.log_id, epoch, paths, ports.clock, ports.host,
-                          order.act is None or order.act.may_claim, trust)  # fmt: skip
+        # Where the workspace is gone nothing that runs is adopted, so nothing is claimed (D3).
+        may_claim = (order.act is None or order.act.may_claim) and not _is_root_gone(root, journal.state)
+        sweep = take_over(
+            sound, journal.state, journal.hashes, journal.log_id, epoch, paths, ports.clock, ports.host, may_claim, trust
+        )  # fmt: skip
         space = LocalSpace(
             spawner, paths, sound, setting, epoch, ports.clock, ports.host, journal.check_fence, bubblewrap=bubblewrap
         )  # fmt: skip
@@ -316,6 +320,7 @@ def _drive_epoch(
             space,
             say,
             _tell,
+            sweep,
             order.accept_outside,
             Scanner(
                 root,
@@ -329,7 +334,7 @@ def _drive_epoch(
             _space_override(settings),
         )
         with Heartbeat(epoch, settings.heartbeat_secs, ports.clock, say, _progress(journal)):
-            code = _work(context, order, sweep) if order.act is None else order.act.work(context)
+            code = _work(context, order) if order.act is None else order.act.work(context)
         if context.scanner is not None:
             context.scanner.save()
         space.close()
@@ -340,7 +345,7 @@ def _drive_epoch(
     return code
 
 
-def _work(context: Context, order: Order, sweep: Sweep) -> int:
+def _work(context: Context, order: Order) -> int:
     recover(context)
     on_interrupted = order.on_interrupted or context.journal.state.opened.on_interrupted
     while True:
@@ -352,7 +357,7 @@ def _work(context: Context, order: Order, sweep: Sweep) -> int:
             case ScriptDone():
                 if not context.journal.state.opened.script and not order.finish:
                     raise NeedsPersonError(_describe_scriptless(context.journal.stream, order.state))
-                return _finish(context, sweep)
+                return _finish(context)
 
 
 def _describe_scriptless(name: str, state: str) -> str:
@@ -378,9 +383,9 @@ def _describe_ask(ask: AskPerson, state: str) -> str:
     )
 
 
-def _finish(context: Context, sweep: Sweep) -> int:
+def _finish(context: Context) -> int:
     """C6: what was kept ends; then the session ends on an image that was scanned, is on disk, and is the head's."""
-    ended = sweep.end_kept(context.ledger, context.epoch)
+    ended = context.sweep.end_kept(context.ledger, context.epoch)
     if ended:
         context.tell(f"what {ended} commands had left running was ended: the session ends")
     for _ in range(FINISH_SCANS):
@@ -412,6 +417,14 @@ def _open_ledger(path: str, clock: Clock) -> Ledger | LogMissingError | CorruptE
         return error
 
 
+def _is_root_gone(root: str, state: SessionState) -> bool:
+    """Whether the workspace is seen not to be there; one that cannot be looked at may be."""
+    try:
+        return observe_root(root, state) is not RootFact.PRESENT
+    except ScanError:
+        return False
+
+
 def _check_ledger(ledger: Ledger | LogMissingError | CorruptError, journal: Journal, root: str, ports: Ports, accepted: str) -> Ledger:
     """A ledger that is lost, damaged or another's ends the drive here, with the label of its row (D2)."""
     fact = open_ledger_fact(ledger, journal.state)
@@ -419,7 +432,7 @@ def _check_ledger(ledger: Ledger | LogMissingError | CorruptError, journal: Jour
         return ledger
     evidence = gather(journal.state, journal.hashes, None, fact, root, ports.host, accepted)
     why = f" ({ledger})" if isinstance(ledger, CrashworthyError) else ""
-    raise NeedsPersonError(describe_refusal(decide(evidence.facts), evidence) + why)
+    raise NeedsPersonError(describe_row(decide(evidence.facts), evidence, root, journal.state) + why)
 
 
 def _next_epoch(state: str, session: SessionState, ledger: Ledger | LogMissingError | CorruptError) -> int:

@@ -145,6 +145,11 @@ class LocalSpace:
             self._helpers.append(self._ask(begin).identity)
             self._has_begun = True
 
+    @property
+    def has_worker(self) -> bool:
+        """Whether this epoch's file worker was started."""
+        return self._worker is not None
+
     def start_worker(self, root: str, *, is_synced: bool = False) -> None:
         """Have the file worker forked; it registers itself before it serves. `is_synced`: see StartWorker."""
         self._begin()

@@ -142,6 +142,16 @@ class PrepareSide(msgspec.Struct, frozen=True, tag="prepare_side"):
     root: RootIdentity
 
 
+class TakeRoot(msgspec.Struct, frozen=True, tag="take_root"):
+    """To the file worker: give the workspace root the random `id`, in a directory that is made for it, or in an empty one; in one with
+    content only where `is_accepted` (a person named it). Answers with the root's identity."""
+
+    epoch: int
+    key: str
+    id: str
+    is_accepted: bool
+
+
 class WriteFile(msgspec.Struct, frozen=True, tag="write_file"):
     """To the file worker: the write tool."""
 
@@ -196,7 +206,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     detail: dict[str, Any]
 
 
-WorkerRequest = PrepareSide | WriteFile | EditFile | DeletePath | ApplyPlan | EmptyQuarantine
+WorkerRequest = PrepareSide | TakeRoot | WriteFile | EditFile | DeletePath | ApplyPlan | EmptyQuarantine
 Message = (
     Begin
     | StartShim
@@ -214,6 +224,7 @@ Message = (
     | Hello
     | HelloAnswer
     | PrepareSide
+    | TakeRoot
     | WriteFile
     | EditFile
     | DeletePath

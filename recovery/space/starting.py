@@ -8,8 +8,8 @@ from recovery.space.records import Start
 
 
 def append_start(ledger: Ledger, epoch: int, start: Start) -> None:
-    """Append the mark; it is on disk when this returns. Two handles may both have found a key prepared and not begun: of them one begins it, and the other must
-    not append a second mark, which no sound ledger holds.
+    """Append the mark; it is on disk when this returns. Two handles may both have found a key prepared and not begun: of them one
+    begins it, and the other must not append a second mark, which no sound ledger holds.
 
     Raises StaleEpochError, MisuseError above the floor, KeySpentError for an attempt that has begun or never will.
     """

@@ -8,6 +8,7 @@ The trial renames a file of `probe` to the reserved name in the root and back, s
 what a crash left there is taken back by the next trial.
 """
 
+import contextlib
 import errno
 import os
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from eventlog import durable, events
 from eventlog.attributes import ROOT_IDENTITY_XATTR
 from eventlog.beneath import OPEN_DIRECTORY
-from eventlog.errors import MisuseError
+from eventlog.errors import MisuseError, NeedsPersonError
 from eventlog.kernel import kind_of, look_at, look_through
 from eventlog.show import show_path
 
@@ -171,6 +172,23 @@ def set_root_identity(root: str, identity: str) -> bool:
             return False
         raise
     return True
+
+
+def take_root(root: str, identity: str, is_accepted: bool) -> RootIdentity:
+    """Make the directory `root` the workspace under a new id, and read its identity back: made where nothing is, with the directories
+    above it; one that is there must be empty, or accepted by a person. Doing it again is the same.
+
+    Raises NeedsPersonError for a directory with content that nobody accepted, or for something that is no directory.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.makedirs(root)
+    if kind_of(look_at(root).mode) != "d":
+        raise NeedsPersonError(f"{show_path(os.fsencode(root))} is not a directory; move it away, then drive again")
+    if not is_accepted and os.listdir(root):
+        # Asked by who is about to mark it: a directory put there meanwhile must not become the session's own (D3).
+        raise NeedsPersonError(f"{show_path(os.fsencode(root))} is not empty any more; nothing was changed in it, drive again")
+    set_root_identity(root, identity)
+    return read_root_identity(root)
 
 
 def tell_unmounted(root: str, recorded: RootIdentity) -> str:

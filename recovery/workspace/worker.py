@@ -10,9 +10,11 @@ import signal
 import socket
 from typing import Any
 
+import msgspec
+
 from eventlog import durable, steps
 from eventlog.errors import CrashworthyError, NeedsPersonError, StaleEpochError
-from eventlog.events import Exit
+from eventlog.events import Exit, RootIdentity
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity, identify_self
 from eventlog.show import show_text
@@ -30,6 +32,7 @@ from recovery.space.protocol import (
     PrepareSide,
     Stale,
     StartWorker,
+    TakeRoot,
     WorkerRequest,
     WriteFile,
 )
@@ -39,7 +42,15 @@ from recovery.workspace.actions import decode_plan
 from recovery.workspace.apply import apply_plan
 from recovery.workspace.made import SUFFIX, write_made
 from recovery.workspace.quarantine_tree import empty
-from recovery.workspace.side import find_sides, is_same_root, prepare_side, read_root_identity, recorded_root, set_root_identity
+from recovery.workspace.side import (
+    find_sides,
+    is_same_root,
+    prepare_side,
+    read_root_identity,
+    recorded_root,
+    set_root_identity,
+    take_root,
+)
 from recovery.workspace.tools import ToolResult, delete_path, edit_file, write_file
 
 Effect = tuple[Exit, str, dict[str, Any]]
@@ -72,7 +83,7 @@ class _Worker:
     def run(self) -> None:
         while (request := protocol.receive(self._connection)) is not None:
             match request:
-                case PrepareSide() | WriteFile() | EditFile() | DeletePath() | ApplyPlan() | EmptyQuarantine():
+                case PrepareSide() | TakeRoot() | WriteFile() | EditFile() | DeletePath() | ApplyPlan() | EmptyQuarantine():
                     protocol.send(self._connection, self._answer(request))
                 case _:
                     protocol.send(self._connection, Failed(f"the file worker does not know {type(request).__name__}"))
@@ -105,6 +116,8 @@ class _Worker:
         match request:
             case PrepareSide():
                 return self._prepare_side(request)
+            case TakeRoot():
+                return self._take_root(request)
             case WriteFile():
                 return _tool(write_file(self._root, request.path, request.content, request.mode, self._side, "file"))
             case EditFile():
@@ -125,6 +138,11 @@ class _Worker:
         if read_root_identity(self._root).id is None:
             set_root_identity(self._root, request.root.id)
         return Exit("exited", code=0), "", {"side": side.path, "inside": side.inside}
+
+    def _take_root(self, request: TakeRoot) -> Effect:
+        found = take_root(self._root, request.id, request.is_accepted)
+        identity = RootIdentity(found.id or request.id, found.inode, found.birth_ns, found.filesystem)
+        return Exit("exited", code=0), "", {"identity": msgspec.to_builtins(identity)}
 
     def _apply(self, request: ApplyPlan) -> Effect:
         plan = decode_plan(request.plan)

@@ -62,6 +62,7 @@ EXAMPLES: list[events.Event] = [
     events.SessionResumed(19),
     events.SessionMoved(20, DIGEST),
     events.SessionFailed(21, DIGEST, "no room"),
+    events.RootRecorded(22, "rebuilt", events.RootIdentity("i", 5, None, "f")),
     events.Noted(11, "two\nlines \u202e"),
 ]  # fmt: skip
 

@@ -160,6 +160,7 @@ KEPT: dict[str, set[str]] = {
     "session_moved": {"digest"},
     "session_finished": {"root"},
     "session_failed": {"root"},
+    "root_recorded": {"how", "identity"},
     "noted": set(),
 }  # fmt: skip
 

@@ -53,13 +53,17 @@ def expected(facts: Facts) -> str:
     if facts.is_obliged:
         if facts.ledger.value != "sound":
             return "complete_without_ledger"
-        return "complete_restore" if facts.root.value == "present" else "complete_rebuild"
+        if facts.root.value in ("present", "missing", "empty_other"):
+            return "complete_restore" if facts.root.value == "present" else "complete_rebuild"
     if facts.ledger.value != "sound":
         return {"missing": "ledger_lost", "other_generation": "ledger_exchanged", "damaged": "ledger_damaged"}[facts.ledger.value]
     if facts.log.value != "abreast":
         return {"behind_one_clean": "log_behind_adopt", "behind": "log_behind_restore"}[facts.log.value]
     if facts.root.value != "present":
-        return "root_replaced" if facts.root.value == "other" else "root_lost"
+        if facts.root.value in ("missing", "empty_other"):
+            has_ended = facts.call.value == "open_command" and facts.attempt.value == "exit_clean"
+            return "root_lost_by_call" if has_ended else "root_lost"
+        return "root_replaced" if facts.root.value == "other" else "root_unmounted"
     if facts.call.value in ("none", "settled"):
         return expected_without_call(facts)
     return expected_with_call(facts)
@@ -91,7 +95,7 @@ def expected_without_call(facts: Facts) -> str:
 
 
 def test_every_combination_has_one_label_or_is_a_listed_contradiction() -> None:
-    """The table is total; each of the 221,184 combinations gets the label that the rules give it, or raises a bug error."""
+    """The table is total; each of the 276,480 combinations gets the label that the rules give it, or raises a bug error."""
     labels: Counter[str] = Counter()
     for facts in product():
         if find_contradiction(facts):
@@ -102,7 +106,7 @@ def test_every_combination_has_one_label_or_is_a_listed_contradiction() -> None:
         labels[label.value] += 1
     judged = {label.value for label in Label if label not in BY_PERSON}
     assert set(labels) == judged | {"contradiction"}, "every label is reached by at least one combination"
-    assert sum(labels.values()) == 2 * 4 * 3 * 4 * 4 * 8 * 3 * 4 * 2 * 3
+    assert sum(labels.values()) == 2 * 4 * 3 * 5 * 4 * 8 * 3 * 4 * 2 * 3
 
 
 def test_no_contradiction_with_a_damaged_missing_or_behind_log_or_ledger() -> None:
@@ -138,7 +142,7 @@ def test_the_table_has_each_label_once_in_the_order_of_the_rules() -> None:
     blocks = (
         {Label.COMPLETE_WITHOUT_LEDGER, Label.COMPLETE_REBUILD, Label.COMPLETE_RESTORE},
         {Label.LEDGER_LOST, Label.LEDGER_EXCHANGED, Label.LEDGER_DAMAGED, Label.LOG_BEHIND_ADOPT, Label.LOG_BEHIND_RESTORE},
-        {Label.ROOT_LOST, Label.ROOT_REPLACED},
+        {Label.ROOT_LOST_BY_CALL, Label.ROOT_LOST, Label.ROOT_UNMOUNTED, Label.ROOT_REPLACED},
         {
             Label.RERUN_RESTORED, Label.INTERRUPT_RESTORED, Label.RUN_VOIDED, Label.ADOPT_EXIT, Label.REATTACH, Label.VOID_AND_RUN,
             Label.ASK, Label.RESTORE_AND_RERUN, Label.RESTORE_AND_INTERRUPT,
@@ -165,7 +169,7 @@ def test_decision_complete_restore_before_everything_else() -> None:
 
 
 def test_decision_complete_rebuild_when_the_root_is_gone_in_a_restore() -> None:
-    for root in (RootFact.MISSING, RootFact.EMPTY_OTHER, RootFact.OTHER):
+    for root in (RootFact.MISSING, RootFact.EMPTY_OTHER):
         check(Label.COMPLETE_REBUILD, COMMAND, is_obliged=True, root=root)
 
 
@@ -194,11 +198,25 @@ def test_decision_log_behind_restore_is_never_an_outside_change() -> None:
 
 def test_decision_root_lost_whatever_the_ledger_says() -> None:
     for root in (RootFact.MISSING, RootFact.EMPTY_OTHER):
-        check(Label.ROOT_LOST, COMMAND, root=root, attempt=AttemptFact.EXIT_CLEAN)
+        check(Label.ROOT_LOST, COMMAND, root=root, attempt=AttemptFact.EXIT_CUT)
+        check(Label.ROOT_LOST, COMMAND, root=root, attempt=AttemptFact.CLAIMED)
+        check(Label.ROOT_LOST, QUIET, root=root, difference=DifferenceFact.MASS_DELETION)
+
+
+def test_decision_root_lost_by_call_when_its_command_ended() -> None:
+    """Whatever its policy: it would do the same again."""
+    for root in (RootFact.MISSING, RootFact.EMPTY_OTHER):
+        check(Label.ROOT_LOST_BY_CALL, COMMAND, root=root, attempt=AttemptFact.EXIT_CLEAN, policy=PolicyFact.SAFE)
+
+
+def test_decision_root_unmounted_is_never_rebuilt_unasked() -> None:
+    for is_obliged in (False, True):
+        check(Label.ROOT_UNMOUNTED, COMMAND, root=RootFact.UNMOUNTED, is_obliged=is_obliged)
 
 
 def test_decision_root_replaced_when_another_directory_has_content() -> None:
     check(Label.ROOT_REPLACED, COMMAND, root=RootFact.OTHER, attempt=AttemptFact.CLAIMED)
+    check(Label.ROOT_REPLACED, COMMAND, root=RootFact.OTHER, is_obliged=True)
 
 
 def test_decision_rerun_restored_after_the_restore_of_a_call_that_may_run_again() -> None:
