@@ -61,6 +61,7 @@ def attach(
         if attempt is None:
             raise MisuseError(f"{ledger.name}: there is no attempt {key}; `recovery ps` lists those there are")
         if attempt.exit is not None:
+            ledger.sync()
             _replay(directory, attempt, attempt.exit, sink, skip, taken)
             return attempt.exit
         _check_floor(poll.floor(), epoch)

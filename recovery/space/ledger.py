@@ -139,6 +139,11 @@ class LedgerView:
         self._offset = _take_new(self._descriptor, self._reading, self._offset, held.st_size)
         self._size = held.st_size
 
+    def sync(self) -> None:
+        """Have every line read so far on disk: a record that its writer has not synced yet is told to nobody."""
+        if (read_end(self.path) or 0) < self._reading.written:
+            durable.sync_appended(self._descriptor, ())
+
     def _is_replaced(self, held: os.stat_result) -> bool:
         try:
             found = os.stat(self.path, follow_symlinks=False)

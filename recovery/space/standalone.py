@@ -205,7 +205,10 @@ class StandaloneSpace:
     def look(self, key: str) -> Ended | None:
         attempt = _find(self._refresh(), key)
         word = self._word_of(attempt)
-        return None if word in (AttemptWord.PREPARED, AttemptWord.RUNNING) else self._ended(key, word, attempt)
+        if word in (AttemptWord.PREPARED, AttemptWord.RUNNING):
+            return None
+        self._ledger.sync()
+        return self._ended(key, word, attempt)
 
     def _word_of(self, attempt: Attempt) -> AttemptWord:
         return word_of(attempt, attempt.start is not None and is_alive(attempt.start.identity, self._host))

@@ -296,6 +296,35 @@ def test_attaching_to_what_is_not_there_or_lost_says_so(space: LooseSpace) -> No
     assert isinstance(reader.end().error, LostProcessError) and reader.exited is None
 
 
+def test_rule_S3_an_exit_that_its_shim_has_not_synced_yet_is_synced_before_it_is_told(
+    space: LooseSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record can be read as soon as it is written; a power cut may still take it."""
+    request = space.request("never")
+    append_fenced(space.ledger, 1, Prepare(request.key, "command", 1, 99, 1, "", space.space.mark("fake"), None, 0, ""))
+    append_fenced(space.ledger, 1, Start(request.key, identify_self(HOST), "fake"))
+    view, told, real = LedgerView(space.paths.ledger), [], os.fdatasync
+
+    def note(descriptor: int) -> None:
+        told.append("synced")
+        real(descriptor)
+
+    def answer() -> None:
+        monkeypatch.setattr(os, "fdatasync", note)
+        told.append(attach(space.paths.directory, view, request.key, 1, CLOCK, HOST, lambda stream, data: None).exit.code)
+        monkeypatch.setattr(os, "fdatasync", real)
+
+    try:
+        with space.ledger.transaction() as transaction:
+            transaction.append_shared(Exited(request.key, Exit("exited", code=7), "boot", 0, 0, 0, digest=blake3().hexdigest()))
+            view.refresh()
+            answer()
+        answer()
+    finally:
+        view.close()
+    assert told == ["synced", 7, 7], "the second time it is known to be on disk"
+
+
 def test_rule_T2_a_reader_whose_shim_a_newer_epoch_killed_is_fenced_and_not_told_of_a_loss(space: LooseSpace) -> None:
     """The sweep is quicker than the next look at the floor is due: under a clock that stands still none ever is."""
     key, shim = start(space, f"echo one; {GATE}")
