@@ -97,18 +97,24 @@ def open_damaged(path: str) -> apsw.Connection:
     return connection
 
 
+def create_blank(path: str) -> apsw.Connection:
+    """A new database without a table, that is thrown away after use."""
+    connection = apsw.Connection(name_for_sqlite(path))
+    keep_from_children(connection)
+    connection.pragma("journal_mode", "memory")
+    connection.pragma("synchronous", "off")
+    connection.pragma("user_version", FORMAT)
+    return connection
+
+
 def create_scratch(path: str, damaged: str) -> apsw.Connection:
     """A new database that is thrown away after use, with the private copy `damaged` of a log attached under that name.
 
     Raises CorruptError when the list of tables of the copy cannot be read.
     """
-    connection = apsw.Connection(name_for_sqlite(path))
+    connection = create_blank(path)
     try:
-        keep_from_children(connection)
         connection.config(apsw.SQLITE_DBCONFIG_WRITABLE_SCHEMA, 1)
-        connection.pragma("journal_mode", "memory")
-        connection.pragma("synchronous", "off")
-        connection.pragma("user_version", FORMAT)
         connection.execute("ATTACH ? AS damaged", (name_for_sqlite(damaged),)).fetchall()
         connection.execute("SELECT count(*) FROM damaged.sqlite_schema").fetchall()
     except apsw.Error as error:
