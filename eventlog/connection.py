@@ -16,7 +16,7 @@ import apsw
 from eventlog.busy import BusyWait
 from eventlog.errors import BusyError, CorruptError, FullError, InternalError, LogMissingError, MisuseError, UncertainCommitError
 from eventlog.forks import keep_from_children
-from eventlog.held_files import check_wal_is_there
+from eventlog.held_files import check_one_name, check_wal_is_there
 from eventlog.holder import Holder, describe, look_up_holder
 from eventlog.ports import Clock, SystemClock
 from eventlog.show import show_text
@@ -61,6 +61,7 @@ def open_writable(path: str, busy_ms: int = BUSY_MS, clock: Clock = CLOCK) -> ap
 
     Raises LogMissingError, CorruptError, BusyError, MisuseError.
     """
+    check_one_name(path)
     connection = _open(path, apsw.SQLITE_OPEN_READWRITE, busy_ms, clock)
     if connection.pragma("user_version") not in WRITABLE_FORMATS:
         try:

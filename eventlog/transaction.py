@@ -13,7 +13,7 @@ import apsw
 
 from eventlog import connection, steps, wal
 from eventlog.errors import BusyError, InternalError, ReplacedError, UncertainCommitError
-from eventlog.held_files import look_at_names
+from eventlog.held_files import look_at_names, resolve_log
 from eventlog.ports import Clock
 from eventlog.reader import Reader
 from eventlog.records import Unlock
@@ -35,10 +35,10 @@ class Transactions:
         self._busy_ms = busy_ms
         self._pid = os.getpid()
         self._poisoned = False
-        self.path = path
+        self.path = resolve_log(path)
         self.name = show_text(path)
         self.reader = Reader(handle, path)
-        self._names = (path, path + "-wal", path + "-shm")
+        self._names = (self.path, self.path + "-wal", self.path + "-shm")
         self._held = look_at_names(self._names)
         if connection.has_moved(handle):
             raise self._replaced()

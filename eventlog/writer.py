@@ -30,6 +30,7 @@ from eventlog.errors import (
     StaleEpochError,
     UncertainCommitError,
 )
+from eventlog.held_files import resolve_log
 from eventlog.image_rows import COLUMNS, change_to_row
 from eventlog.ports import Clock, Ids
 from eventlog.preparing import Prepared, prepare
@@ -106,7 +107,7 @@ class Writer(Transactions):
 
         Raises LogMissingError, CorruptError, BusyError, MisuseError.
         """
-        handle = until_unlocked(lambda: connection.open_writable(path, busy_ms, clock), unlock)
+        handle = until_unlocked(lambda: connection.open_writable(resolve_log(path), busy_ms, clock), unlock)
         try:
             return cls(handle, path, ids, redact, unlock, clock, busy_ms)
         except BaseException as error:
