@@ -49,6 +49,8 @@ def load_anchor(path: str, log: str) -> Anchor | None:
     """The anchor in a file, None when there is no such file yet. Raises MisuseError for one that is damaged, or is a file of the log."""
     if any(os.path.realpath(path) == os.path.realpath(log) + suffix for suffix in SIDE_SUFFIXES):
         raise MisuseError(f"{show_text(path)}: this is a file of the log itself; name another one for the anchor, on another disk at best")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise MisuseError(f"{show_text(path)}: the anchor cannot be read (it is no regular file); name a file")
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -115,7 +117,7 @@ def move_anchor(path: str, log_id: LogId, mark: Mark, before: Anchor | None) -> 
     if before is not None and before.heads == heads:
         return False
     try:
-        durable.publish(path, _encode(log_id, heads), "anchor")
+        durable.publish(os.path.realpath(path), _encode(log_id, heads), "anchor")  # a symlink stays: the file it leads to is elsewhere
     except OSError as error:
         raise MisuseError(
             f"{show_text(path)}: the anchor cannot be written ({error.strerror}); name a file in a directory that can be written"

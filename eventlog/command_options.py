@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from eventlog.errors import MisuseError
+from eventlog.held_files import resolve_log
 from eventlog.preflight import check_writable_place
 from eventlog.show import show_text
 
@@ -23,7 +24,8 @@ POINT_HELP = "a seq, head, call:N (after it) or call:N:before"
 
 def log_path(given: Path) -> str:
     """The log file for what a person named: the file itself, or the state directory around it."""
-    return os.path.join(given, "log.sqlite") if os.path.isdir(given) else str(given)
+    path = os.path.join(given, "log.sqlite") if os.path.isdir(given) else str(given)
+    return resolve_log(path) if os.path.islink(path) else path
 
 
 def check_place(path: str) -> None:

@@ -16,7 +16,7 @@ import apsw
 from eventlog.busy import BusyWait
 from eventlog.errors import BusyError, CorruptError, FullError, InternalError, LogMissingError, MisuseError, UncertainCommitError
 from eventlog.forks import keep_from_children
-from eventlog.held_files import check_wal_is_there
+from eventlog.held_files import check_one_name, check_wal_is_there
 from eventlog.holder import Holder, describe, look_up_holder
 from eventlog.ports import Clock, SystemClock
 from eventlog.show import show_text
@@ -61,6 +61,7 @@ def open_writable(path: str, busy_ms: int = BUSY_MS, clock: Clock = CLOCK) -> ap
 
     Raises LogMissingError, CorruptError, BusyError, MisuseError.
     """
+    check_one_name(path)
     connection = _open(path, apsw.SQLITE_OPEN_READWRITE, busy_ms, clock)
     if connection.pragma("user_version") not in WRITABLE_FORMATS:
         try:
@@ -97,18 +98,24 @@ def open_damaged(path: str) -> apsw.Connection:
     return connection
 
 
+def create_blank(path: str) -> apsw.Connection:
+    """A new database without a table, that is thrown away after use."""
+    connection = apsw.Connection(name_for_sqlite(path))
+    keep_from_children(connection)
+    connection.pragma("journal_mode", "memory")
+    connection.pragma("synchronous", "off")
+    connection.pragma("user_version", FORMAT)
+    return connection
+
+
 def create_scratch(path: str, damaged: str) -> apsw.Connection:
     """A new database that is thrown away after use, with the private copy `damaged` of a log attached under that name.
 
     Raises CorruptError when the list of tables of the copy cannot be read.
     """
-    connection = apsw.Connection(name_for_sqlite(path))
+    connection = create_blank(path)
     try:
-        keep_from_children(connection)
         connection.config(apsw.SQLITE_DBCONFIG_WRITABLE_SCHEMA, 1)
-        connection.pragma("journal_mode", "memory")
-        connection.pragma("synchronous", "off")
-        connection.pragma("user_version", FORMAT)
         connection.execute("ATTACH ? AS damaged", (name_for_sqlite(damaged),)).fetchall()
         connection.execute("SELECT count(*) FROM damaged.sqlite_schema").fetchall()
     except apsw.Error as error:

@@ -68,6 +68,10 @@ def _judge_place(facts: Facts) -> Iterator[Diagnosis]:
     if facts.is_regular and facts.mode & 0o077:
         what = f"others can read or write the log (mode {facts.mode:04o}); it is as secret as the workspace"
         yield Diagnosis("permissions", what, name, "nothing lost", f"chmod 600 {name}")
+    if facts.is_regular and facts.names > 1:
+        what = f"the log has {facts.names} names (hard links), and each has a WAL of its own: what is written under one damages the other"
+        advice = "remove the other names; where a second log is wanted, copy log.sqlite and its -wal together"
+        yield Diagnosis("hard_links", what, name, "nothing lost", advice)
     if is_refused(facts.filesystem):
         what = f"the log lies on a {facts.filesystem} file system, where SQLite's WAL corrupts within minutes"
         yield Diagnosis("network", what, name, "nothing lost", "end its driver, and move the state directory to a local disk")

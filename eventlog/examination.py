@@ -17,7 +17,9 @@ _POLL_SECS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A log's files. Sizes in bytes, None for a file that is not there; `holder` is "" when nobody holds the write lock for long."""
+    """A log's files. Sizes in bytes, None for a file that is not there; `holder` is "" when nobody holds the write lock for long;
+    `names` counts the hard links of the database.
+    """
 
     path: str
     size: int | None = None
@@ -32,6 +34,7 @@ class Facts:
     free_bytes: int = 1 << 40
     holder: str = ""
     has_journal: bool = False
+    names: int = 1
 
 
 def examine(path: str, clock: Clock) -> Facts:
@@ -53,7 +56,7 @@ def examine(path: str, clock: Clock) -> Facts:
     holder = _find_holder(path, clock) if regular and shm is not None else ""
     return Facts(
         path, status.st_size, regular, readable, stat.S_IMODE(status.st_mode), header, wal, shm, kind, read_only, free, holder,
-        os.path.lexists(path + "-journal"),
+        os.path.lexists(path + "-journal"), status.st_nlink,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from eventlog import events
 from eventlog.errors import CorruptError, MisuseError, ReplacedError
-from eventlog.held_files import HeldFiles, look_at_files
+from eventlog.held_files import HeldFiles, look_at_files, resolve_log
 from eventlog.ports import Clock
 from eventlog.reader import BEGINNING, Position, Reader, StoredEvent, StreamRow
 from eventlog.show import show_text
@@ -50,7 +50,7 @@ class Follower:
     def __init__(self, path: str, clock: Clock, stream: StreamId | None = None) -> None:
         """Open a log to follow one stream, or all of them. Raises LogMissingError, CorruptError, BusyError, MisuseError."""
         self._clock = clock
-        self._path = path
+        self._path = path = resolve_log(path)
         self._stream = stream
         self._positions: dict[StreamId, Position] = {}
         self._ended: set[StreamId] = set()

@@ -1,12 +1,39 @@
 """The three files of an open log, compared with those at its path (L5). Asked by name, never by opening (L6)."""
 
+import contextlib
 import os
 
-from eventlog.errors import CorruptError, LogMissingError
+from eventlog.errors import CorruptError, LogMissingError, MisuseError
 from eventlog.show import show_text
 
 HeldFiles = tuple[tuple[int, int] | None, ...]
 """Device and inode of database, WAL and index; None for a side file that is not there."""
+
+
+def resolve_log(path: str) -> str:
+    """The place of the log itself, absolute: SQLite follows a symlink and keeps the side files beside the file that it leads to, and a
+    process may change its directory while it has the log open."""
+    return os.path.realpath(path) if os.path.islink(path) else os.path.abspath(path)
+
+
+def check_one_name(path: str) -> None:
+    """Raise MisuseError for a log that has a second name (a hard link). Each name has a WAL of its own: who writes under one of them knows
+    nothing of what was written under the other, and damages it (SQLite, "How To Corrupt An SQLite Database File").
+
+    The name under which a log is made is none: it goes away by itself, and with it what a killed maker has left.
+    """
+    if not os.path.exists(path) or os.stat(path).st_nlink <= 1:
+        return
+    directory, name = os.path.split(path)
+    others = 0
+    for other in os.listdir(directory or "."):
+        with contextlib.suppress(FileNotFoundError):
+            others += other.startswith(f"{name}.new-") and os.path.samefile(os.path.join(directory, other), path)
+    if os.stat(path).st_nlink - others > 1:
+        raise MisuseError(
+            f"{show_text(path)}: this file has a second name (a hard link), and each name would have a WAL of its own: what is written "
+            "under one damages the other; remove the other name, and copy log.sqlite and its -wal together where a second log is wanted"
+        )
 
 
 def look_at_files(path: str) -> HeldFiles:

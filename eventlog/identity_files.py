@@ -110,9 +110,17 @@ def _read_all(state_directory: str, is_strict: bool = True) -> list[tuple[str, W
         if name.endswith(".json"):
             path = os.path.join(directory, name)
             lenient: tuple[type[Exception], ...] = () if is_strict else (CorruptError,)
-            with contextlib.suppress(FileNotFoundError, *lenient), open(path, "rb") as file:
-                found.append((path, _parse(path, file.read())))
+            with contextlib.suppress(FileNotFoundError, *lenient):
+                found.append((path, _parse(path, _read_regular(path))))
     return found
+
+
+def _read_regular(path: str) -> bytes:
+    """A file's bytes; none of what is no regular file, which is damage and might never answer."""
+    if not os.path.isfile(path) and os.path.exists(path):
+        return b""
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def _parse(path: str, text: bytes) -> Writing:

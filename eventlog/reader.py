@@ -17,6 +17,7 @@ from blake3 import blake3
 
 from eventlog import codec, connection, events
 from eventlog.errors import CompactedError, CorruptError, InternalError
+from eventlog.held_files import resolve_log
 from eventlog.image import NO_CHANGES, Change, Entry, Image, changes_digest, fold_into
 from eventlog.image_rows import COLUMNS, change_from_row
 from eventlog.ports import Clock
@@ -107,7 +108,7 @@ class Reader:
     def __init__(self, handle: apsw.Connection, path: str, name: str | None = None) -> None:
         self._handle = handle
         self._pid = os.getpid()
-        self.path = path
+        self.path = resolve_log(path)
         self.name = show_text(path) if name is None else name
         self._format = self._read_format()
         self.log_id = LogId(self._meta("log_id"))
@@ -118,7 +119,7 @@ class Reader:
 
         Raises LogMissingError, CorruptError, BusyError, MisuseError.
         """
-        handle = connection.open_readable(path, clock)
+        handle = connection.open_readable(resolve_log(path), clock)
         try:
             return cls(handle, path, name)
         except BaseException as error:

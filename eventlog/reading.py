@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 
 from eventlog.copying import copy_log
-from eventlog.held_files import check_wal_is_there
+from eventlog.held_files import check_wal_is_there, resolve_log
 from eventlog.reader import Reader
 from eventlog.show import show_text
 
@@ -21,10 +21,11 @@ def open_anywhere(path: str) -> Iterator[Reader]:
 
     Raises LogMissingError, CorruptError, MisuseError, BusyError, FullError.
     """
+    name, path = show_text(path), resolve_log(path)
     with contextlib.ExitStack() as stack:
         check_wal_is_there(path)  # a copy has no index to tell
         place = path if _is_workable(path) else copy_log(path, stack.enter_context(tempfile.TemporaryDirectory(prefix="eventlog-")))
-        reader = Reader.open(place, name=show_text(path))  # messages name what the person named
+        reader = Reader.open(place, name=name)  # messages name what the person named
         stack.callback(reader.close)
         yield reader
 

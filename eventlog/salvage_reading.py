@@ -2,8 +2,8 @@
 
 A damaged page makes every query that touches it fail, and no other: so each event and each blob is asked for by itself. What one copy
 does not give is asked of the next: the files as they are; their rows in a database with indices of its own; both under a first page
-as new logs have it, for when the list of tables is gone. None can mislead: an event counts only when its hash fits, a
-blob only by its name.
+as new logs have it, for when the list of tables is gone; what is found on each page by itself. None can mislead: an event counts only
+when its hash fits, a blob only by its name.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ import apsw
 from blake3 import blake3
 
 from eventlog import codec, connection, events
+from eventlog.carving import carve
 from eventlog.clustering import cluster
 from eventlog.errors import CompactedError, CorruptError, CrashworthyError
 from eventlog.reader import BEGINNING, Origin, Position, Reader, StreamRow, VerbatimEvent
@@ -187,6 +188,7 @@ def open_sources(copy: str, directory: str, log_id: LogId | None) -> Sources:
     makers: list[Callable[[str, str], str]] = [_plain, _recovered]
     for fresh in _FRESH:
         makers += [partial(_grafted, fresh), partial(_grafted_and_recovered, fresh)]
+    makers.append(_carved)
     for make in makers:
         try:
             readers.append(DamagedReader.open_copy(make(copy, directory), log_id))
@@ -214,6 +216,12 @@ def _plain(copy: str, directory: str) -> str:
 def _recovered(copy: str, directory: str) -> str:
     made = os.path.join(directory, "recovered.sqlite")
     recover_rows(copy, made)
+    return made
+
+
+def _carved(copy: str, directory: str) -> str:
+    made = os.path.join(directory, "carved.sqlite")
+    carve(copy, made)
     return made
 
 

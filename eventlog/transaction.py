@@ -6,6 +6,7 @@ BEGIN too, poisons the handle (L7): nothing more is written through it, and abov
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ import apsw
 
 from eventlog import connection, steps, wal
 from eventlog.errors import BusyError, InternalError, ReplacedError, UncertainCommitError
-from eventlog.held_files import look_at_names
+from eventlog.held_files import look_at_names, resolve_log
 from eventlog.ports import Clock
 from eventlog.reader import Reader
 from eventlog.records import Unlock
@@ -35,10 +36,11 @@ class Transactions:
         self._busy_ms = busy_ms
         self._pid = os.getpid()
         self._poisoned = False
-        self.path = path
+        self._alone = threading.RLock()  # of several threads one after another: SQLite would put both into one transaction
+        self.path = resolve_log(path)
         self.name = show_text(path)
         self.reader = Reader(handle, path)
-        self._names = (path, path + "-wal", path + "-shm")
+        self._names = (self.path, self.path + "-wal", self.path + "-shm")
         self._held = look_at_names(self._names)
         if connection.has_moved(handle):
             raise self._replaced()
@@ -66,6 +68,8 @@ class Transactions:
 
     def _begin(self) -> None:
         """Take the write lock; past the bound whoever holds it is judged (L4)."""
+        if not self._handle.get_autocommit():
+            raise InternalError(f"{self.name}: this handle is in the middle of a transaction: nothing is written from inside it")
         until_unlocked(self._take_lock, self._unlock)
 
     def _take_lock(self) -> None:
@@ -144,18 +148,19 @@ class Transactions:
         """One transaction: the write lock first, then the files compared (L5), then what is done in here, then the commit."""
         self._guard()
         steps.reach(f"{purpose}.commit.before")
-        self._begin()
-        try:
-            self._check_files()
-            yield
-        except apsw.Error as error:
-            failure = self._failed(error)
-            self._abandon(failure)
-            raise failure from error
-        except BaseException as error:
-            self._abandon(error)
-            raise
-        self._commit(purpose, event_ids)
+        with self._alone:
+            self._begin()
+            try:
+                self._check_files()
+                yield
+            except apsw.Error as error:
+                failure = self._failed(error)
+                self._abandon(failure)
+                raise failure from error
+            except BaseException as error:
+                self._abandon(error)
+                raise
+            self._commit(purpose, event_ids)
 
 
 def until_unlocked(act: Callable[[], T], unlock: Unlock | None) -> T:

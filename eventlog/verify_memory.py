@@ -5,7 +5,9 @@ and the `root` of the image there; `blob`, the `row` and `hash` of the newest bl
 whoever changes the log can change it too.
 """
 
+import errno
 import os
+from typing import BinaryIO
 
 import msgspec
 
@@ -42,7 +44,7 @@ class _Stored(msgspec.Struct, frozen=True):
 def load_mark(path: str, log_id: LogId) -> tuple[Mark | None, str]:
     """The mark that is remembered for the log at `path`, or None and why there is none to go by. Changes nothing."""
     try:
-        with open(path + SUFFIX, "rb") as file:
+        with _open_regular(path + SUFFIX) as file:
             stored = msgspec.json.decode(file.read(), type=_Stored)
     except FileNotFoundError:
         return None, "nothing was remembered of this log"
@@ -58,6 +60,13 @@ def load_mark(path: str, log_id: LogId) -> tuple[Mark | None, str]:
         return None, f"what was remembered cannot be read ({error})"
 
 
+def _open_regular(path: str) -> BinaryIO:
+    """Raises OSError, also for a FIFO, which would never answer."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError(errno.EINVAL, "it is no regular file", path)
+    return open(path, "rb")
+
+
 def remembered_anchor(path: str) -> Anchor | None:
     """The heads that are remembered for the log at `path`, as an anchor; None when there are none that can be read."""
     log_id = remembered_log_id(path)
@@ -71,7 +80,7 @@ def remembered_anchor(path: str) -> Anchor | None:
 def remembered_log_id(path: str) -> LogId | None:
     """The log id that is remembered for the log at `path`, for when the log itself cannot tell it any more."""
     try:
-        with open(path + SUFFIX, "rb") as file:
+        with _open_regular(path + SUFFIX) as file:
             return LogId(msgspec.json.decode(file.read(), type=_Stored).log)
     except (OSError, msgspec.MsgspecError):
         return None  # no memory, or none that can be read: the caller has other ways

@@ -30,6 +30,7 @@ from eventlog.errors import (
     StaleEpochError,
     UncertainCommitError,
 )
+from eventlog.held_files import resolve_log
 from eventlog.image_rows import COLUMNS, change_to_row
 from eventlog.ports import Clock, Ids
 from eventlog.preparing import Prepared, prepare
@@ -72,6 +73,9 @@ class KnownRows:
 
 class Writer(Transactions):
     """The one writing handle of a process. Never used after a fork; poisoned by an uncertain commit.
+
+    Threads may share it: their transactions come one after another. What `reader` reads is what the transaction under way has written, so
+    it is for the thread that writes.
     """
 
     def __init__(
@@ -106,7 +110,7 @@ class Writer(Transactions):
 
         Raises LogMissingError, CorruptError, BusyError, MisuseError.
         """
-        handle = until_unlocked(lambda: connection.open_writable(path, busy_ms, clock), unlock)
+        handle = until_unlocked(lambda: connection.open_writable(resolve_log(path), busy_ms, clock), unlock)
         try:
             return cls(handle, path, ids, redact, unlock, clock, busy_ms)
         except BaseException as error:
@@ -137,7 +141,8 @@ class Writer(Transactions):
     def _bring_over(self) -> None:
         """Bring the WAL into the database, as far as readers let it: a floor must not fall because somebody removes the WAL (I5)."""
         try:
-            self._handle.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            with self._alone:
+                self._handle.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except (apsw.BusyError, apsw.FullError):
             return  # the commit stands in the WAL, and the next checkpoint brings it over
         except apsw.Error as error:
@@ -257,14 +262,15 @@ class Writer(Transactions):
         """Insert blobs ahead of the commit that names them: content-addressed, harmless when that never comes."""
         self._guard()
         batch = tuple(blobs)
-        self._begin()
-        try:
-            self._check_files()
-            self._insert_blobs(batch)
-        except BaseException as error:
-            self._abandon(error)
-            raise
-        self._commit("blobs", ())
+        with self._alone:
+            self._begin()
+            try:
+                self._check_files()
+                self._insert_blobs(batch)
+            except BaseException as error:
+                self._abandon(error)
+                raise
+            self._commit("blobs", ())
 
     def maintain(self, purpose: str, work: Callable[[apsw.Connection], T]) -> T:
         """One transaction under the write lock, the files checked (L5), for work on the log that appends no event. Raises as `append`."""
@@ -277,8 +283,9 @@ class Writer(Transactions):
         self._check_files()
         steps.reach("rebuild.commit.before")
         try:
-            connection.set_incremental_vacuum(self._handle)
-            self._handle.execute("VACUUM").fetchall()
+            with self._alone:
+                connection.set_incremental_vacuum(self._handle)
+                self._handle.execute("VACUUM").fetchall()
         except apsw.Error as error:
             raise self._failed(error) from error
         steps.reach("rebuild.commit.after")
@@ -286,12 +293,13 @@ class Writer(Transactions):
     def cluster(self) -> None:
         """Make a log of format 2 one of format 3, in one transaction. Raises as `append`, and CorruptError for a log without a trigger."""
         self._guard()
-        self._handle.pragma("foreign_keys", False)  # refused inside a transaction, hence before it
-        try:
-            with self._writing("cluster", ()):
-                cluster(self._handle, self.name)
-        finally:
-            connection.set_foreign_keys(self._handle)
+        with self._alone:
+            self._handle.pragma("foreign_keys", False)  # refused inside a transaction, hence before it
+            try:
+                with self._writing("cluster", ()):
+                    cluster(self._handle, self.name)
+            finally:
+                connection.set_foreign_keys(self._handle)
 
     def tidy(self, clock: Clock, wait_secs: float = 0.0) -> wal.Tidied | wal.Pinned:
         """Bring the WAL into the database and cut it to nothing, if nobody needs it within `wait_secs`; else say who does. Idle work:
@@ -299,7 +307,8 @@ class Writer(Transactions):
         self._guard()
         self._check_files()
         try:
-            return wal.tidy(self._handle, self.path, clock, wait_secs, self._restore_patience)
+            with self._alone:
+                return wal.tidy(self._handle, self.path, clock, wait_secs, self._restore_patience)
         except apsw.Error as error:
             raise self._failed(error) from error
 
@@ -345,6 +354,12 @@ class Writer(Transactions):
         self, stream: StreamId, prepared: list[Prepared], blobs: tuple[codec.Blob, ...], purpose: str, check: Callable[[StreamRow], Epoch]
     ) -> list[Appended]:
         steps.reach(f"{purpose}.commit.before")
+        with self._alone:
+            return self._transact_alone(stream, prepared, blobs, purpose, check)
+
+    def _transact_alone(
+        self, stream: StreamId, prepared: list[Prepared], blobs: tuple[codec.Blob, ...], purpose: str, check: Callable[[StreamRow], Epoch]
+    ) -> list[Appended]:
         self._begin()
         try:
             self._check_files()

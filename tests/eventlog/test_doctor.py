@@ -208,6 +208,7 @@ JUDGED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "empty": ({"size": 0, "header": b""}, ["empty"]),
     "just made": ({"wal_bytes": None, "shm_bytes": None}, ["wal_missing"]),
     "journal": ({"has_journal": True}, ["stray_journal"]),
+    "two names": ({"names": 2}, ["hard_links"]),
     "all at once": ({"mode": 0o666, "filesystem": "9p", "holder": "held by pid 7"}, ["permissions", "network", "locked"]),
 }
 

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -656,3 +657,35 @@ def count_rows(path: str) -> int:
     handle.close()
     assert isinstance(count, int)
     return count
+
+
+def test_threads_that_share_a_writer_append_one_after_another(log: str) -> None:
+    writer = support.open_writer(log)
+    writer.raise_floor(STREAM, Epoch(1), support.started())
+    failed: list[BaseException] = []
+
+    def append(number: int) -> None:
+        try:
+            for count in range(40):
+                support.add(writer, 1, f"{number} {count}")
+                writer.insert_blobs([codec.encode_blob(b"%d %d" % (number, count))])
+        except BaseException as error:  # noqa: BLE001 - shown below, where it fails the test
+            failed.append(error)
+
+    threads = [threading.Thread(target=append, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writer.close()
+    assert failed == []
+    assert sorted(support.texts(log)) == sorted(f"{number} {count}" for number in range(4) for count in range(40))
+
+
+def test_an_append_inside_another_transaction_is_a_bug_and_no_damage(log: str) -> None:
+    writer = support.open_writer(log)
+    with pytest.raises(InternalError, match="in the middle of a transaction"):
+        writer.maintain("try", lambda handle: writer.append_unfenced(STREAM, [support.note("inside")], "note"))
+    writer.append_unfenced(STREAM, [support.note("after")], "note")
+    writer.close()
+    assert support.texts(log) == ["after"]
