@@ -1,26 +1,19 @@
 """Spaces of real processes, with the suite's commands as bash scripts."""
 
-import contextlib
 import os
 import shlex
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from eventlog.errors import FenceIncompleteError, MisuseError
+from eventlog.errors import MisuseError
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
-from eventlog.process_identity import identify
 from recovery.space.bubblewrap import Bubblewrap, choose_bubblewrap
 from recovery.space.holders import Holders
-from recovery.space.ledger import Ledger
-from recovery.space.local import SpacePaths
-from recovery.space.marks import choose_marks, name_mark
+from recovery.space.marks import choose_marks
 from recovery.space.port import Space
-from recovery.space.records import Prepare, Start
 from recovery.space.standalone import StandaloneSpace, make_space
 
 DEADLINE_SECS = 60.0
@@ -128,36 +121,6 @@ class LocalSubject:
         last.close()
 
 
-class ProcessSubject(LocalSubject):
-    """One whose space keeps the identity of processes in a ledger of ours."""
-
-    def __init__(self, place: Path, mark: str, bubblewrap: Bubblewrap | None = None) -> None:
-        super().__init__(place, mark, bubblewrap)
-        self._strangers: list[subprocess.Popen[bytes]] = []
-
-    def give_number_away(self, key: str) -> "subprocess.Popen[bytes]":
-        stranger = subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL)
-        self._strangers.append(stranger)
-        identity = identify(stranger.pid, LinuxHost())
-        assert identity is not None
-        ledger = Ledger(SpacePaths(str(self._space)).ledger, SystemClock())
-        with ledger.transaction() as transaction:
-            header = transaction.state.header
-            assert header is not None
-            mark = name_mark(choose_marks(self._mark), header.ledger_id, "given-away")
-            transaction.append(Prepare(key, "command", transaction.state.floor, None, 1, "", mark, None, 0, ""))
-            transaction.append(Start(key, msgspec.structs.replace(identity, start_ticks=identity.start_ticks - 1), "given-away"))
-        ledger.close()
-        return stranger
-
-    def close(self) -> None:
-        for stranger in self._strangers:
-            stranger.kill()
-            stranger.wait()
-        with contextlib.suppress(FenceIncompleteError):  # one whose number was given away is never proved dead by environment
-            super().close()
-
-
 def _find_processes(part: bytes) -> list[int]:
     """Who has this in its arguments."""
     found = []
@@ -180,12 +143,12 @@ def _lives(pid: int) -> bool:
 
 def make(place: Path) -> LocalSubject:
     """A space with the strongest kill mark of this machine."""
-    return ProcessSubject(place, "auto")
+    return LocalSubject(place, "auto")
 
 
 def make_by_environment(place: Path) -> LocalSubject:
     """A space with the weakest kill mark."""
-    return ProcessSubject(place, "environment")
+    return LocalSubject(place, "environment")
 
 
 def make_namespaced(place: Path) -> LocalSubject:
@@ -195,4 +158,4 @@ def make_namespaced(place: Path) -> LocalSubject:
         bubblewrap = choose_bubblewrap(["namespaced"], str(place / "work"), os.environ.get("PATH"))
     except MisuseError as error:
         pytest.skip(str(error))
-    return ProcessSubject(place, "auto", bubblewrap)
+    return LocalSubject(place, "auto", bubblewrap)

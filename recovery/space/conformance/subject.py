@@ -1,10 +1,9 @@
 """What the suite needs beside a space: commands it can start there, and a way to see what they did."""
 
 import importlib
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from eventlog.errors import MisuseError
 from recovery.space.port import Space
@@ -78,15 +77,6 @@ class Subject(Protocol):
 
     def close(self) -> None:
         """End everything the test left."""
-        ...
-
-
-@runtime_checkable
-class GivesNumbersAway(Protocol):
-    """What a subject of real processes may offer beside."""
-
-    def give_number_away(self, key: str) -> "subprocess.Popen[bytes]":
-        """Record `key` as started by a process that is dead, and whose number is now a stranger's, which is returned."""
         ...
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from eventlog.errors import FenceIncompleteError, LostProcessError
 from recovery.space.conformance.fixtures import command, require
-from recovery.space.conformance.subject import GivesNumbersAway, Subject
+from recovery.space.conformance.owners import number_given_away
+from recovery.space.conformance.subject import Subject
 from recovery.space.listing import AttemptWord
 from recovery.space.port import Space
 
@@ -29,11 +30,9 @@ def test_rule_S5_an_end_is_told_only_once_its_record_stands(space: Space, subjec
 def test_case_29_a_number_that_is_a_strangers_now_is_no_owner(space: Space, subject: Subject) -> None:
     """Another system reattached by pid: after a restart it returned another command's output and exit. The record's process is dead, though
     its number lives: the command is lost, and the stranger is not signalled."""
-    if not isinstance(subject, GivesNumbersAway):
-        pytest.skip("the subject has no processes whose numbers could be a stranger's")
-    stranger = subject.give_number_away("k")
-    ended = space.look("k")
-    assert ended is not None and ended.word is AttemptWord.LOST, "a stranger passes for the owner of the command"
-    with contextlib.suppress(FenceIncompleteError):  # under the environment mark nothing is proved of one whose owner is dead
-        assert space.advance(2, claim=["k"]).claimed == ()
-    assert stranger.poll() is None, "the stranger was signalled"
+    with number_given_away(subject, "k") as stranger:
+        ended = space.look("k")
+        assert ended is not None and ended.word is AttemptWord.LOST, "a stranger passes for the owner of the command"
+        with contextlib.suppress(FenceIncompleteError):  # under the environment mark nothing is proved of one whose owner is dead
+            assert space.advance(2, claim=["k"]).claimed == ()
+        assert stranger.poll() is None, "the stranger was signalled"
