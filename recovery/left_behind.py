@@ -45,7 +45,7 @@ def handle_outsiders(context: Context, attempt: Attempt, variable: str, policy: 
     ended = 0
     for _ in range(ROUNDS):
         pids = list_begun_since(newest)
-        users = find_users(pids, context.root, f"{variable}={key}", context.host) if pids else []
+        users = find_users(pids, context.root, f"{variable}={key}", context.host, is_thorough=False)
         mine = [user for user in users if user.carries_key and not user.has_terminal]
         if policy == "keep":
             kept = context.space.list_processes()

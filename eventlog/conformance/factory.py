@@ -1,6 +1,7 @@
-"""Finding a store's factory by its name, `module:factory`, in this process or in another one."""
+"""Finding what a suite judges by its name, `module:factory`, in this process or in another one: stores here, spaces in recovery."""
 
 import importlib
+from typing import Any
 
 from eventlog.errors import MisuseError
 from eventlog.store import StoreFactory
@@ -9,12 +10,17 @@ DEFAULT = "eventlog.sqlite_store:make"
 
 
 def find_factory(name: str) -> StoreFactory:
-    """The factory of this name. Raises MisuseError in one sentence when there is none."""
+    """The store factory of this name. Raises MisuseError in one sentence when there is none."""
+    found: StoreFactory = find_named(name, "store", DEFAULT)
+    return found
+
+
+def find_named(name: str, what: str, default: str) -> Any:
+    """What stands under this name; `what` is a word for it and `default` an example. Raises MisuseError in one sentence."""
     module, _, attribute = name.partition(":")
     if not module or not attribute:
-        raise MisuseError(f"{name!r} is not the name of a store; write it as module:factory, for example {DEFAULT}")
+        raise MisuseError(f"{name!r} is not the name of a {what}; write it as module:factory, for example {default}")
     try:
-        found: StoreFactory = getattr(importlib.import_module(module), attribute)
+        return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise MisuseError(f"the store {name} cannot be had: {error}; check the name, and that Python finds the module") from error
-    return found
+        raise MisuseError(f"the {what} {name} cannot be had: {error}; check the name, and that Python finds the module") from error

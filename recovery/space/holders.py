@@ -69,10 +69,14 @@ class Holders:
             return any((record["root"], record["session"], record["state"], record["begun"]) == mine for _, record in self._records())
 
     def holder_of(self, states: Collection[str]) -> tuple[str, str] | None:
-        """Who holds a root for one of these state directories, and that root; None when nobody does."""
-        with self._lock.held():
-            found = ((record["session"], record["root"]) for _, record in self._records() if record["state"] in states)
-            return next(found, None)
+        """Who holds a root for one of these state directories, and that root; None when nobody does. For people: asked without the lock,
+        and a record that cannot be read is passed over, because nothing is decided by it."""
+        for name in sorted(os.listdir(self._directory)):
+            with contextlib.suppress(FileNotFoundError, MisuseError):
+                record = _read(os.path.join(self._directory, name)) if name.endswith(".json") else {}
+                if record and record["state"] in states:
+                    return record["session"], record["root"]
+        return None
 
     def held_by(self, session: str, state: str) -> list[str]:
         """The roots that a session holds."""

@@ -47,24 +47,31 @@ def list_begun_since(newest: int) -> list[int]:
     return [pid for pid in pids if not newest or (newest < pid <= now if newest <= now else pid > newest or pid <= now)]
 
 
-def find_users(pids: Collection[int], root: str, variable: str, host: Host) -> list[User]:
+def find_users(pids: Collection[int], root: str, variable: str, host: Host, *, is_thorough: bool = True) -> list[User]:
     """Those of `pids` that use the tree at `root` (resolved) or carry `variable` (NAME=value; "": none is looked for); this process
-    aside."""
-    found = (_look_at(pid, root, os.fsencode(variable), host) for pid in pids if pid != os.getpid())
+    aside. Unless `is_thorough`, whose only lead would be a mapping is passed over: mappings cost three times all else together."""
+    found = (_look_at(pid, root, os.fsencode(variable), host, is_thorough) for pid in pids if pid != os.getpid())
     return [user for user in found if user is not None]
 
 
-def _look_at(pid: int, root: str, variable: bytes, host: Host) -> User | None:
+def _look_at(pid: int, root: str, variable: bytes, host: Host, is_thorough: bool) -> User | None:
+    carries = _carries(pid, variable)
+    place = next((path for path in (_follow(pid, "cwd"), _follow(pid, "root")) if _is_below(path, root)), "")
+    opened = list(_open_for_writing(pid, root))
+    mapped = list(_mapped(pid, root)) if is_thorough or carries or place or opened else []
+    if not (carries or place or opened or mapped):
+        return None
     identity, fields = identify(pid, host), read_stat(pid)
     if identity is None or fields is None or is_zombie(pid):
         return None
-    carries = bool(variable) and variable in _read(f"/proc/{pid}/environ").split(b"\0")
-    place = next((path for path in (_follow(pid, "cwd"), _follow(pid, "root")) if _is_below(path, root)), "")
-    writes = tuple(dict.fromkeys([*_open_for_writing(pid, root), *_mapped(pid, root)]))
-    if not (carries or place or writes):
-        return None
+    carries = carries and _carries(pid, variable)  # again: who is ended for it is the process of this identity, not one that had its number
+    writes = tuple(dict.fromkeys([*opened, *mapped]))
     name = _read(f"/proc/{pid}/comm").decode("utf-8", "surrogateescape").rstrip("\n")
     return User(identity, name, place, writes, carries, fields[_TERMINAL] != "0")
+
+
+def _carries(pid: int, variable: bytes) -> bool:
+    return bool(variable) and variable in _read(f"/proc/{pid}/environ").split(b"\0")
 
 
 def _is_below(path: str, root: str) -> bool:

@@ -1,11 +1,10 @@
 """What the suite needs beside a space: commands it can start there, and a way to see what they did."""
 
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from eventlog.errors import MisuseError
+from eventlog.conformance.factory import find_named
 from recovery.space.port import Space
 
 DEFAULT = "recovery.space.conformance.local_subject:make"
@@ -85,11 +84,5 @@ SubjectFactory = Callable[[Path], Subject]
 
 def find_subject(name: str) -> SubjectFactory:
     """The factory of this name, `module:factory`. Raises MisuseError in one sentence when there is none."""
-    module, _, attribute = name.partition(":")
-    if not module or not attribute:
-        raise MisuseError(f"{name!r} is not the name of a space; write it as module:factory, for example {DEFAULT}")
-    try:
-        found: SubjectFactory = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise MisuseError(f"the space {name} cannot be had: {error}; check the name, and that Python finds the module") from error
+    found: SubjectFactory = find_named(name, "space", DEFAULT)
     return found

@@ -173,8 +173,9 @@ def kill_leaf(leaf: str, target: Target, host: Host, clock: Clock) -> None:
     remove_leaf(leaf)
 
 
-class Cgroup:
-    """Kind `cgroup`; the value is the leaf's path."""
+class Leaf:
+    """What the kinds have in common whose marks are leaves of a hierarchy; the value is the leaf's path. `_empty` kills all that is in a
+    leaf and waits until nothing is."""
 
     def join(self, value: str) -> Joined:
         join_leaf(value)
@@ -187,16 +188,26 @@ class Cgroup:
         return list_leaf(value + COMMAND)
 
     def end_members(self, value: str, joined: Joined, host: Host, clock: Clock) -> None:
-        if not kill_cgroup(value + COMMAND, clock):
+        if not self._empty(value + COMMAND, clock):
             raise tell_undying(value + COMMAND)
 
     def keep_members(self, value: str, joined: Joined) -> None:
         """They are held by their leaf, not by the shim."""
 
+    def release(self, value: str) -> None:
+        release_leaf(value)
+
+    def _empty(self, leaf: str, clock: Clock) -> bool:
+        raise NotImplementedError
+
+
+class Cgroup(Leaf):
+    """Kind `cgroup`."""
+
+    def _empty(self, leaf: str, clock: Clock) -> bool:
+        return kill_cgroup(leaf, clock)
+
     def kill(self, value: str, target: Target, host: Host, clock: Clock) -> None:
         kill_leaf(value, target, host, clock)
         if target.owner is not None and target.owner.pid_namespace == host.pid_namespace():
             kill_owner(target, host, clock)  # one that had not joined yet; a pid of another namespace means nothing here (S9)
-
-    def release(self, value: str) -> None:
-        release_leaf(value)

@@ -11,18 +11,17 @@ from eventlog import durable
 from eventlog.errors import FenceIncompleteError
 from eventlog.ports import Clock, Host
 from recovery.space.marks.cgroup import (
+    Leaf,
     check_visible,
     explain_writable,
-    join_leaf,
     kill_listed,
     list_leaf,
     own_directory,
-    release_leaf,
     remove_leaf,
     tell_undying,
 )
 from recovery.space.marks.process import kill_owner
-from recovery.space.marks.values import COMMAND, DEATH_SECS, Joined, Target
+from recovery.space.marks.values import COMMAND, DEATH_SECS, Target
 
 FREEZE_SECS = 1.0
 """How long a leaf is waited for to freeze as a whole; after it what is there is killed all the same, and looked at again."""
@@ -61,25 +60,11 @@ def _read_state(leaf: str) -> str:
     return ""
 
 
-class Freezer:
-    """Kind `cgroup1`; the value is the leaf's path."""
+class Freezer(Leaf):
+    """Kind `cgroup1`."""
 
-    def join(self, value: str) -> Joined:
-        join_leaf(value)
-        return Joined()
-
-    def join_command(self, value: str) -> None:
-        join_leaf(value + COMMAND)
-
-    def list_members(self, value: str, joined: Joined) -> list[int]:
-        return list_leaf(value + COMMAND)
-
-    def end_members(self, value: str, joined: Joined, host: Host, clock: Clock) -> None:
-        if not kill_frozen(value + COMMAND, clock):
-            raise tell_undying(value + COMMAND)
-
-    def keep_members(self, value: str, joined: Joined) -> None:
-        """They are held by their leaf, not by the shim."""
+    def _empty(self, leaf: str, clock: Clock) -> bool:
+        return kill_frozen(leaf, clock)
 
     def kill(self, value: str, target: Target, host: Host, clock: Clock) -> None:
         if target.owner is not None:
@@ -93,9 +78,6 @@ class Freezer:
             remove_leaf(value)
         else:
             _prove_by_removal(value, target.owner.pid)
-
-    def release(self, value: str) -> None:
-        release_leaf(value)
 
 
 def _prove_by_removal(leaf: str, owner: int) -> None:

@@ -16,6 +16,7 @@ from recovery.space.holders import Holders
 from recovery.space.ledger import Ledger
 from recovery.space.listing import AttemptWord
 from recovery.space.marks import choose_marks
+from recovery.space.port import CAPABILITIES
 from recovery.space.records import Prepare, Start
 from recovery.space.standalone import StandaloneSpace, make_space
 from recovery.space.starting import append_start
@@ -138,3 +139,22 @@ def test_rule_S1_a_root_has_one_holder_and_a_space_one_root(bench: Bench) -> Non
     with pytest.raises(MisuseError, match="not held"):
         space.change(3, FileRequest("new", Write(b"f", b"late")))
     assert (bench.base / "work/f").read_bytes() == b"x"
+
+
+def test_a_space_without_a_workspace_names_file_changes_as_unavailable(bench: Bench) -> None:
+    bare = StandaloneSpace(make_space(str(bench.base / "bare"), RandomIds()), choose_marks("auto"), SystemClock(), LinuxHost())
+    bare.advance(1)
+    assert frozenset(CAPABILITIES) - bare.capabilities == {"file changes"}
+    with pytest.raises(MisuseError, match=r"no workspace of its own, so it changes no files: .*--workspace"):
+        bare.change(1, FileRequest("k", Delete(b"f")))
+    assert (bare.list(), bare.facts().workspace, bare.facts().holder) == ([], "", "")
+    bare.close()
+
+
+def test_a_holder_s_record_that_cannot_be_read_keeps_nobody_from_looking(bench: Bench) -> None:
+    """It blocks every claim; who only asks is not concerned."""
+    space = bench.open()
+    (bench.base / "holders/broken.json").write_text("{")
+    assert space.facts().holder == f"space:{space.facts().space_id}"
+    with pytest.raises(MisuseError, match="not a holder record"):
+        space.change(1, FileRequest("k", Delete(b"f")))
