@@ -339,9 +339,10 @@ def _has_no_inodes(path: str) -> bool:
     return room.f_files > 0 and room.f_favail == 0
 
 
-def translate(error: apsw.Error, path: str) -> Exception:
-    """The typed error for an SQLite error outside COMMIT: busy is not fenced, full is not corrupt (L7)."""
-    name = show_text(path)
+def translate(error: apsw.Error, path: str, name: str | None = None) -> Exception:
+    """The typed error for an SQLite error outside COMMIT: busy is not fenced, full is not corrupt (L7). It says `name`, as shown, where
+    the log is known by another one than the path's."""
+    name = show_text(path) if name is None else name
     match error:
         case apsw.BusyError() | apsw.LockedError() | apsw.ProtocolError():
             holder = find_holder(path)

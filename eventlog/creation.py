@@ -56,7 +56,7 @@ def publish_log(path: str, fill: Callable[[Writer], None], ids: Ids, origin: str
 def _make(temporary: str, path: str, fill: Callable[[Writer], None], ids: Ids, origin: str, redact: Redact | None) -> None:
     """Build, sync, name. What a failure leaves under the temporary name is taken away: whoever tries again needs the room."""
     try:
-        _build(temporary, fill, ids, origin, redact)
+        _build(temporary, path, fill, ids, origin, redact)
         descriptor = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
         try:
             durable.sync_file(descriptor, "log.create")
@@ -82,8 +82,8 @@ def _check_no_side_files(path: str) -> None:
             )
 
 
-def _build(temporary: str, fill: Callable[[Writer], None], ids: Ids, origin: str, redact: Redact | None) -> None:
-    """A whole log under a name that nobody looks for, its WAL emptied and gone."""
+def _build(temporary: str, path: str, fill: Callable[[Writer], None], ids: Ids, origin: str, redact: Redact | None) -> None:
+    """A whole log under a name that nobody looks for, its WAL emptied and gone. Messages say `path`, the name that somebody gave."""
     handle = connection.create(temporary)
     try:
         connection.set_building(handle, temporary)  # nobody's log yet: it is synced whole before it gets its name
@@ -92,7 +92,7 @@ def _build(temporary: str, fill: Callable[[Writer], None], ids: Ids, origin: str
         rows += [("salvaged_from", origin)] if origin else []
         handle.executemany("INSERT INTO meta (key, value) VALUES (?, ?)", rows)
         handle.execute("COMMIT")
-        fill(Writer(handle, temporary, ids, redact))
+        fill(Writer(handle, temporary, ids, redact, name=show_text(path)))
         connection.set_wal(handle, temporary)
         connection.set_synchronous_full(handle, temporary)
         # Not `pragma`, which knows no arguments in parentheses. It raises when the file cannot take all of the WAL: closing would not say.

@@ -148,7 +148,7 @@ class Reader:
         try:
             return self._handle.execute(sql, bindings).fetchall()
         except apsw.Error as error:
-            raise connection.translate(error, self.path) from error
+            raise connection.translate(error, self.path, self.name) from error
         except UnicodeDecodeError as error:
             raise CorruptError(f"{self.name}: text that is not UTF-8 ({error}); run `eventlog verify {self.name}`") from error
 

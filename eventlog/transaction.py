@@ -29,7 +29,9 @@ class Transactions:
     `on_pinned_wal` is told, between commits, that the WAL has grown over `wal.WARN_BYTES`, and who pins it; again at twice that size.
     """
 
-    def __init__(self, handle: apsw.Connection, path: str, unlock: Unlock | None, clock: Clock, busy_ms: int) -> None:
+    def __init__(
+        self, handle: apsw.Connection, path: str, unlock: Unlock | None, clock: Clock, busy_ms: int, name: str | None = None
+    ) -> None:
         self._handle = handle
         self._unlock = unlock
         self._clock = clock
@@ -38,8 +40,8 @@ class Transactions:
         self._poisoned = False
         self._alone = threading.RLock()  # of several threads one after another: SQLite would put both into one transaction
         self.path = resolve_log(path)
-        self.name = show_text(path)
-        self.reader = Reader(handle, path)
+        self.name = show_text(path) if name is None else name
+        self.reader = Reader(handle, path, self.name)
         self._names = (self.path, self.path + "-wal", self.path + "-shm")
         self._held = look_at_names(self._names)
         if connection.has_moved(handle):
@@ -92,7 +94,7 @@ class Transactions:
 
     def _failed(self, error: apsw.Error) -> Exception:
         """The typed error; after a failure of the device nothing more is written through this handle, BEGIN included (L7)."""
-        failure = connection.translate(error, self.path)
+        failure = connection.translate(error, self.path, self.name)
         if isinstance(failure, UncertainCommitError):
             self._poisoned = True
         return failure
@@ -121,7 +123,7 @@ class Transactions:
         except apsw.FullError as error:
             self._rollback()
             if not self._stands(event_ids):
-                raise connection.translate(error, self.path) from error
+                raise connection.translate(error, self.path, self.name) from error
         except apsw.Error as error:
             # The commit may or may not stand (case 17: SQLite may have rolled back already). Only the file knows.
             self._poisoned = True

@@ -87,8 +87,9 @@ class Writer(Transactions):
         unlock: Unlock | None = None,
         clock: Clock = connection.CLOCK,
         busy_ms: int = connection.BUSY_MS,
+        name: str | None = None,
     ) -> None:
-        super().__init__(handle, path, unlock, clock, busy_ms)
+        super().__init__(handle, path, unlock, clock, busy_ms, name)
         self._redact = redact
         self._ids = ids
         self._known = KnownRows(handle)

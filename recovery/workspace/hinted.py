@@ -102,9 +102,9 @@ class HintedWalk(Walk):
                     raise PartnerFound
 
 
-def find_young(seen: dict[bytes, Listing]) -> set[bytes]:
-    """The directories in which something was too young to be remembered: the next scan looks at them again."""
-    return {path for path, listing in seen.items() if listing.stamp is None or None in listing.keys.values()}
+def find_young(seen: dict[bytes, Listing], young: Set[bytes]) -> set[bytes]:
+    """The directories too young to be remembered, or in which something was (`young`): the next scan looks at them again."""
+    return {path for path, listing in seen.items() if listing.stamp is None or path in young}
 
 
 def find_mapped(known: dict[bytes, Listing], mapped: frozenset[int]) -> set[bytes]:

@@ -5,6 +5,7 @@ The kernel counts what happens to mounts and tells it to whoever polls the open 
 seen too. Where the table cannot be had, `points` is None: then every entry is asked for its mount by statx.
 """
 
+import functools
 import os
 import re
 import select
@@ -48,6 +49,7 @@ def _read_all(descriptor: int) -> bytes:
     return b"".join(pieces)
 
 
+@functools.lru_cache(maxsize=4)  # of most scans the table is that of the one before
 def _points_beneath(base: bytes, table: bytes) -> frozenset[bytes]:
     prefix = base.rstrip(b"/") + b"/"
     points = (unescape(line.split(b" ", 5)[4]) for line in table.splitlines())

@@ -166,7 +166,7 @@ class Scanner:
         if have_changed and points is not None:
             return None
         found = self._finish(walk, hints, against)
-        self._young = find_young(walk.visited if isinstance(walk, HintedWalk) else walk.seen)
+        self._young = find_young(walk.visited if isinstance(walk, HintedWalk) else walk.seen, walk.young)
         if hints is not None:
             hints.complete()
         return found

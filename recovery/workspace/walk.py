@@ -70,7 +70,8 @@ class Walk:
     """One pass. `known` is what is remembered, by path; what is found right is written into it at once, each part true in itself. `keep`
     gets the bytes of small files that had to be read, but for those that `against` has at the same path.
 
-    After `run`: `seen` has the listing of every directory there is, `root` the root's entry and `root_untracked` what of it is not covered.
+    After `run`: `seen` has the listing of every directory there is, `young` the paths of those in which something is not remembered because
+    it is too young, `root` the root's entry and `root_untracked` what of it is not covered.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Walk:
         self._taken: set[int] = set()
         self._descriptor = root
         self.seen: dict[bytes, Listing] = {}
+        self.young: set[bytes] = set()
         self.hashed = 0
         self.root: Entry = Entry("d", 0)
         self.root_untracked: tuple[str, ...] = ()
@@ -268,7 +270,11 @@ class Walk:
             listing.untracked[name] = untracked
         else:
             listing.untracked.pop(name, None)
-        listing.keys[name] = key if key[CHANGE_TIME] < self._trust.before else None
+        if key[CHANGE_TIME] < self._trust.before:
+            listing.keys[name] = key
+        else:
+            listing.keys[name] = None
+            self.young.add(frame.path)
 
     def _forget(self, frame: Frame, name: bytes) -> None:
         """The name is not there, or is none of ours."""
