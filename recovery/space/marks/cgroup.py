@@ -94,7 +94,6 @@ def kill_cgroup(leaf: str, clock: Clock, seconds: float = DEATH_SECS) -> bool:
 def make_leaf(leaf: str) -> None:
     """Make a leaf and what is above it, where they are not there."""
     try:
-        os.mkdir(os.path.dirname(leaf))
         os.mkdir(leaf)
     except (FileNotFoundError, FileExistsError):
         os.makedirs(leaf, exist_ok=True)
@@ -174,21 +173,21 @@ def kill_leaf(leaf: str, target: Target, host: Host, clock: Clock) -> None:
 
 
 class Cgroup:
-    """Kind `cgroup`; the value is the leaf's path."""
+    """Kind `cgroup`; the value is the leaf's path. The owner of an attempt is in a leaf of its own (marks.allows_reuse)."""
 
     def join(self, value: str) -> Joined:
         join_leaf(value)
         return Joined()
 
     def join_command(self, value: str) -> None:
-        join_leaf(value + COMMAND)
+        join_leaf(value)
 
     def list_members(self, value: str, joined: Joined) -> list[int]:
-        return list_leaf(value + COMMAND)
+        return list_leaf(value)
 
     def end_members(self, value: str, joined: Joined, host: Host, clock: Clock) -> None:
-        if not kill_cgroup(value + COMMAND, clock):
-            raise tell_undying(value + COMMAND)
+        if not kill_cgroup(value, clock):
+            raise tell_undying(value)
 
     def keep_members(self, value: str, joined: Joined) -> None:
         """They are held by their leaf, not by the shim."""
