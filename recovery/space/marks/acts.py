@@ -51,8 +51,9 @@ def name_helper_mark(setting: MarkSetting, space_id: str, leaf: str) -> str:
 
 
 def command_mark(mark: str) -> str:
-    """The mark under a shim's own that only its command carries, so that the shim can end survivors without ending itself."""
-    return mark + COMMAND
+    """The mark that only a command carries, so that its shim can end survivors without ending itself: one under the attempt's, or the
+    attempt's itself where the shim is in a cgroup of its own."""
+    return mark if mark.startswith("cgroup:") else mark + COMMAND
 
 
 def join_mark(mark: str) -> Joined:

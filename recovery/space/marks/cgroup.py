@@ -94,7 +94,6 @@ def kill_cgroup(leaf: str, clock: Clock, seconds: float = DEATH_SECS) -> bool:
 def make_leaf(leaf: str) -> None:
     """Make a leaf and what is above it, where they are not there."""
     try:
-        os.mkdir(os.path.dirname(leaf))
         os.mkdir(leaf)
     except (FileNotFoundError, FileExistsError):
         os.makedirs(leaf, exist_ok=True)
@@ -182,14 +181,15 @@ class Leaf:
         return Joined()
 
     def join_command(self, value: str) -> None:
-        join_leaf(value + COMMAND)
+        join_leaf(self._command_leaf(value))
 
     def list_members(self, value: str, joined: Joined) -> list[int]:
-        return list_leaf(value + COMMAND)
+        return list_leaf(self._command_leaf(value))
 
     def end_members(self, value: str, joined: Joined, host: Host, clock: Clock) -> None:
-        if not self._empty(value + COMMAND, clock):
-            raise tell_undying(value + COMMAND)
+        leaf = self._command_leaf(value)
+        if not self._empty(leaf, clock):
+            raise tell_undying(leaf)
 
     def keep_members(self, value: str, joined: Joined) -> None:
         """They are held by their leaf, not by the shim."""
@@ -200,9 +200,16 @@ class Leaf:
     def _empty(self, leaf: str, clock: Clock) -> bool:
         raise NotImplementedError
 
+    def _command_leaf(self, value: str) -> str:
+        """The leaf of an attempt's command, in which its owner is not."""
+        return value + COMMAND
+
 
 class Cgroup(Leaf):
-    """Kind `cgroup`."""
+    """Kind `cgroup`. The owner of an attempt is in a leaf of its own (marks.allows_reuse)."""
+
+    def _command_leaf(self, value: str) -> str:
+        return value
 
     def _empty(self, leaf: str, clock: Clock) -> bool:
         return kill_cgroup(leaf, clock)

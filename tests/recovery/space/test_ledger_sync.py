@@ -7,17 +7,20 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from eventlog import durable
-from eventlog.ports import SystemClock
+from eventlog.errors import CorruptError
+from eventlog.ports import LinuxHost, SystemClock
+from recovery.space import ledger_lines
+from recovery.space.attach import FIRST_LOOK_SECS, LOOK_SECS, attach
 from recovery.space.keys import Replay, announce, prepare
-from recovery.space.ledger import Ledger, append_fenced, read_end
+from recovery.space.ledger import Ledger, LedgerView, append_fenced, read_end
 from recovery.space.lock import PAUSE_SHARE, SHORTEST_PAUSE_SECS, FileLock
-from recovery.space.records import Record, ScanFailed
+from recovery.space.records import Advance, LedgerState, Record, ScanFailed
 from tests.recovery.space.ledgers import EXITED, PREPARED, STARTED, make_ledger, open_ledger
 
 WAIT_SECS = 60
@@ -41,6 +44,11 @@ class Syncs:
         return seen
 
 
+def kill_child(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
 @contextlib.contextmanager
 def held_at_its_sync(path: str, record: Record, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Another process that has appended a record and whose disk does not take it; killed at the end."""
@@ -62,8 +70,7 @@ def held_at_its_sync(path: str, record: Record, monkeypatch: pytest.MonkeyPatch)
         yield
     finally:
         os.close(reader)
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        kill_child(pid)
 
 
 def test_who_is_at_his_sync_holds_nobody_up_and_is_in_no_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,13 +140,13 @@ def test_who_tells_of_an_attempt_has_synced_it(tmp_path: Path, monkeypatch: pyte
     assert (syncs.take(), read_end(made.path)) == ([False], 3)
 
 
-class _LettingGo:
-    """A clock that passes only by pauses, and has the lock let go once it has passed for so long."""
+class _Calling:
+    """A clock that passes only by pauses, and calls `act` once it has passed for so long."""
 
-    def __init__(self, held_secs: float, holder: int) -> None:
+    def __init__(self, seconds: float, act: Callable[[], object]) -> None:
         self.now = 0.0
-        self._held_secs = held_secs
-        self._holder = holder
+        self._seconds = seconds
+        self._act: Callable[[], object] | None = act
 
     def now_ms(self) -> int:
         return int(self.now * 1000)
@@ -149,10 +156,9 @@ class _LettingGo:
 
     def pause(self, seconds: float) -> None:
         self.now += seconds
-        if self._holder and self.now >= self._held_secs:
-            os.kill(self._holder, signal.SIGKILL)
-            os.waitpid(self._holder, 0)
-            self._holder = 0
+        if self._act is not None and self.now >= self._seconds:
+            act, self._act = self._act, None
+            act()
 
 
 @pytest.mark.parametrize("held_secs", [0.00005, 0.001, 0.02, 0.1])
@@ -170,8 +176,54 @@ def test_a_lock_that_was_let_go_is_taken_within_a_share_of_the_time_it_was_waite
     os.close(writer)
     assert select.select([reader], [], [], WAIT_SECS)[0], f"waited {WAIT_SECS} s for the lock's holder"
     os.close(reader)
-    clock = _LettingGo(held_secs, pid)
+    clock = _Calling(held_secs, lambda: kill_child(pid))
     lock = FileLock(path, clock, "lock")
     with lock.held():
         assert held_secs <= clock.now <= (1 + PAUSE_SHARE) * held_secs + SHORTEST_PAUSE_SECS
     lock.close()
+
+
+def test_who_follows_a_ledger_folds_no_key_that_it_does_not_ask_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a shim wants to know is the floor; eight of them would else fold each other's records eightfold."""
+    made = make_ledger(tmp_path)
+    folded: list[str] = []
+    real = ledger_lines.fold_record
+
+    def fold(state: LedgerState, record: Record, where: str) -> None:
+        folded.append(str(record.__struct_config__.tag))
+        real(state, record, where)
+
+    follower = open_ledger(made.path)
+    monkeypatch.setattr(ledger_lines, "fold_record", fold)
+    for record in (PREPARED, STARTED, EXITED):
+        append_fenced(follower, 1, record)
+    assert (follower.floor, folded) == (1, [])
+    with made.transaction() as transaction:
+        transaction.append(Advance(2, "log", 1, "hash", {}, []))
+    del folded[:]
+    follower.refresh()
+    assert (follower.floor, folded) == (2, ["prepare", "start", "exit", "advance"]), "in their order, before what may be of them"
+    assert follower.state == made.state
+
+
+def test_a_record_that_no_sound_ledger_holds_is_told_whenever_the_state_is_asked_for(tmp_path: Path) -> None:
+    made = make_ledger(tmp_path)
+    with pytest.raises(CorruptError, match=r"line 3: key k was never prepared"):
+        append_fenced(made, 1, STARTED)
+        made.state  # noqa: B018
+    for _ in range(2):
+        with pytest.raises(CorruptError, match=r"line 3: key k was never prepared"):
+            made.state  # noqa: B018
+    with pytest.raises(CorruptError, match=r"line 3: key k was never prepared"):
+        LedgerView(made.path)
+
+
+@pytest.mark.parametrize("late_secs", [0.0005, 0.01, 1.0])
+def test_an_end_is_told_within_as_long_again_as_it_was_waited_for(tmp_path: Path, late_secs: float) -> None:
+    """Who is attached to what has not begun looks at the ledger: soon at first, and never later than LOOK_SECS after."""
+    made = make_ledger(tmp_path, PREPARED)
+    clock = _Calling(late_secs, lambda: [append_fenced(made, 1, record) for record in (STARTED, EXITED)])
+    view = LedgerView(made.path)
+    assert attach(str(tmp_path), view, "k", 1, clock, LinuxHost(), lambda *_: None) == EXITED
+    assert late_secs <= clock.now <= min(2 * late_secs, late_secs + LOOK_SECS) + FIRST_LOOK_SECS
+    view.close()

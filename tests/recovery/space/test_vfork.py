@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not vfork.is_available(), reason="this machine s
 LOOK = r"""
 grep -E '^(Sig(Ign|Blk|Cgt)|Threads|Seccomp|NoNewPrivs)' /proc/self/status
 ls /proc/$$/fd
-grep -o 'command$' /proc/$$/cgroup | head -1
+grep -o 'crashworthy.*c1-a1' /proc/$$/cgroup | head -1
 read -r _ _ _ _ group session _ < /proc/$$/stat
 [ "$group" = $$ ] && [ "$session" = $$ ] && echo leads its session
 env | grep -v '^_=' | grep -v ^SHLVL | sort
