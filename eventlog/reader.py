@@ -4,11 +4,12 @@ Every value is verified before it is returned (I9); damage raises CorruptError t
 reads are many short transactions (case 18): events are append-only, so that a page read later continues the one before it.
 """
 
+import itertools
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import apsw
 import msgspec
@@ -89,6 +90,8 @@ _EVENT_PAGE = (
     " typeof(kind) = 'text' AND typeof(payload) = 'text' FROM event WHERE stream = ? AND seq > ? AND seq <= ? ORDER BY seq LIMIT ?"
 )
 _MOVED = events.SessionMoved.kind
+_seqs_from = cast(Callable[[int], Iterator[Seq]], itertools.count)
+"""Seqs without a call of `Seq` for each: a long history has many."""
 _CHANGED_SEQS = "SELECT DISTINCT seq FROM image_change WHERE stream = ? AND seq > ? AND seq <= ?"
 
 
@@ -245,11 +248,10 @@ class Reader:
         with_changes = {seq for (seq,) in changed}
         log_id, name = (self.log_id, row.id) if row.origin is None else (row.origin.log_id, row.origin.stream)
         domain = codec.event_domain(log_id, name)
-        seq, previous, floor, is_moved = position.seq, position.hash, position.epoch, self._is_moved(row.id, position)
-        for values in found:
+        previous, floor, is_moved = position.hash, position.epoch, self._is_moved(row.id, position)
+        for seq, values in zip(_seqs_from(position.seq + 1), found, strict=False):
             if os.getpid() != self._pid:  # a fork may have come between two events of a page
                 self._guard()
-            seq = Seq(seq + 1)
             stored = self._checked_event(row.id, values, seq, previous, domain, seq in with_changes)
             kind = stored.event.kind
             misplaced = events.find_misplacement(kind, seq, stored.epoch, floor)
