@@ -4,12 +4,12 @@ Every value is verified before it is returned (I9); damage raises CorruptError t
 reads are many short transactions (case 18): events are append-only, so that a page read later continues the one before it.
 """
 
+import itertools
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import apsw
 import msgspec
@@ -99,6 +99,8 @@ def _some_blobs(number: int) -> str:
 
 _SOME_BLOBS = _some_blobs(BLOBS_AT_ONCE)
 _MOVED = events.SessionMoved.kind
+_seqs_from = cast(Callable[[int], Iterator[Seq]], itertools.count)
+"""Seqs without a call of `Seq` for each: a long history has many."""
 _CHANGED_SEQS = "SELECT DISTINCT seq FROM image_change WHERE stream = ? AND seq > ? AND seq <= ?"
 
 
@@ -255,11 +257,10 @@ class Reader:
         with_changes = {seq for (seq,) in changed}
         log_id, name = (self.log_id, row.id) if row.origin is None else (row.origin.log_id, row.origin.stream)
         domain = codec.event_domain(log_id, name)
-        seq, previous, floor, is_moved = position.seq, position.hash, position.epoch, self._is_moved(row.id, position)
-        for values in found:
+        previous, floor, is_moved = position.hash, position.epoch, self._is_moved(row.id, position)
+        for seq, values in zip(_seqs_from(position.seq + 1), found, strict=False):
             if os.getpid() != self._pid:  # a fork may have come between two events of a page
                 self._guard()
-            seq = Seq(seq + 1)
             stored = self._checked_event(row.id, values, seq, previous, domain, seq in with_changes)
             kind = stored.event.kind
             misplaced = events.find_misplacement(kind, seq, stored.epoch, floor)
@@ -360,7 +361,7 @@ class Reader:
     def contents(self, contents: Iterable[ContentId]) -> Iterator[bytes]:
         """Whole contents one after another in the order given, each as `content` yields it; one query finds BLOBS_AT_ONCE of them."""
         waiting = iter(contents)
-        while batch := list(islice(waiting, BLOBS_AT_ONCE)):
+        while batch := list(itertools.islice(waiting, BLOBS_AT_ONCE)):
             rows = self.rows(_SOME_BLOBS if len(batch) == BLOBS_AT_ONCE else _some_blobs(len(batch)), tuple(batch))
             found = {row[0]: row[1:] for row in rows}
             for content in batch:
