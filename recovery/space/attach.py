@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from eventlog.errors import BusyError, CorruptError, InternalError, LostProcessError, MisuseError, StaleEpochError
+from eventlog.errors import BusyError, CorruptError, LostProcessError, MisuseError, StaleEpochError
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import is_alive
 from eventlog.show import show_text
@@ -20,7 +20,7 @@ from recovery.space.floor_poll import FloorPoll
 from recovery.space.ledger import LedgerView
 from recovery.space.output import HEAD_BYTES, read_kept
 from recovery.space.protocol import Attach, EndCommand, EndFrame, Failed, Hello, OutputFrame, Stale, StreamName
-from recovery.space.records import Attempt, Exited
+from recovery.space.records import Attempt, Exited, Start
 from recovery.space.silence import DEFAULT_SILENT_SECS, Patience, SilenceWatch
 
 LOOK_SECS = 0.05
@@ -54,6 +54,7 @@ def attach(
     begun_by = clock.monotonic() + silent_secs
     way_out = f"`recovery space advance --dir {show_text(directory)} --epoch {epoch + 1}`"
     poll = FloorPoll(clock, lambda: _look(ledger))
+    patience: Patience | None = None
     while True:
         attempt = ledger.state.find(key)
         if attempt is None:
@@ -69,29 +70,31 @@ def attach(
                 f"{show_text(key)} was announced and has not begun for {silent_secs:g} s; ask for it to be started again, or a newer epoch "
                 f"declares it void: {way_out}"
             )
-        if attempt.start is not None and not _stream(
-            directory, attempt, epoch, sink, skip, taken, poll, _be_patient(directory, attempt, epoch, clock, silent_secs, way_out)
+        if attempt.start is not None and patience is None:
+            patience = _be_patient(directory, attempt, attempt.start, epoch, clock, silent_secs, way_out)
+        if attempt.start is not None and patience is not None and not _stream(
+            directory, attempt, epoch, sink, skip, taken, poll, patience
         ):  # fmt: skip
             # the sweep of a newer epoch kills a shim sooner than the next look at the floor is due: fenced, not lost
             _check_floor(poll.look_now(), epoch)
             found = ledger.state.find(key)
             if found is not None and found.exit is None and not is_alive(attempt.start.identity, host):
                 raise LostProcessError(f"{key}: its shim ended without an exit record: lost, nobody knows what its command did")
+            patience.check()  # a file worker has no socket to be asked at
         clock.pause(LOOK_SECS)
         ledger.refresh()
 
 
-def _be_patient(directory: str, attempt: Attempt, epoch: int, clock: Clock, silent_secs: float, way_out: str) -> Patience:
-    if attempt.start is None:
-        raise InternalError("only what has started has a shim to wait for")
-    start = attempt.start
-
+def _be_patient(
+    directory: str, attempt: Attempt, start: Start, epoch: int, clock: Clock, silent_secs: float, way_out: str
+) -> Patience:  # fmt: skip
     def ask() -> socket.socket:
         connection = connect_shim(directory, start.socket)
         protocol.send(connection, Hello(epoch))
         return connection
 
-    return Patience(attempt.prepared.key, start.identity, SilenceWatch(ask, clock, silent_secs), clock, way_out)
+    owner = "shim" if attempt.prepared.kind == "command" else "file worker"
+    return Patience(attempt.prepared.key, owner, start.identity, SilenceWatch(ask, clock, silent_secs), clock, way_out)
 
 
 def _look(ledger: LedgerView) -> int:
