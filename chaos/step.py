@@ -57,15 +57,15 @@ _LOCKS: tuple[tuple[Lock, re.Pattern[str]], ...] = (
     ("log", re.compile(r".*\.commit\.locked\Z")),
     (
         "ledger",
-        re.compile(r"ledger\.((?!create)[a-z_]+\.append\.[a-z]+|seal\.[a-z.]+|compact\.(write|sync|rename)\.[a-z]+|leftover\.[a-z.]+)\Z"),
+        re.compile(r"ledger\.((?!create)[a-z_]+\.append\.(before|unsynced)|seal\.[a-z.]+|compact\.(write|sync|rename)\.[a-z]+|leftover\.[a-z.]+)\Z"),
     ),
     ("registry", re.compile(r"holder\..*\Z")),
 )
 
 
 def lock_of(step: Step) -> Lock:
-    """Which lock the process holds at this step: the log's (inside its transaction), the ledger's (between its lock and the synced
-    record, and while it is written anew), that of the registry of holders, or none. The runner checks the claim against /proc/locks when it
+    """Which lock the process holds at this step: the log's (inside its transaction), the ledger's (between its lock and the written
+    record, whose sync comes after it, and while it is written anew), that of the registry of holders, or none. The runner checks the claim against /proc/locks when it
     freezes."""
     return next((lock for lock, name in _LOCKS if name.match(step.name)), "")
 

@@ -20,7 +20,7 @@ def advance_ledger(
     state = transaction.state
     alive = {key for key, attempt in state.attempts.items() if attempt.is_open and _lives(attempt, host)}
     fates = choose_fates(state, claimable, alive)
-    transaction.append(Advance(epoch, log_id, *seen, fates, sorted(state.helpers), find_lost(state, alive)))
+    transaction.append_shared(Advance(epoch, log_id, *seen, fates, sorted(state.helpers), find_lost(state, alive)))
     return fates
 
 
@@ -75,7 +75,7 @@ def greet_claimed(ledger: Ledger, epoch: int, paths: SpacePaths) -> None:
             transaction.check_floor(epoch)
             found = transaction.state.find(key)
             if found is not None and found.is_open:
-                transaction.append(Condemn(epoch, [key]))
+                transaction.append_shared(Condemn(epoch, [key]))
 
 
 def claimed_shims(state: LedgerState) -> frozenset[int]:

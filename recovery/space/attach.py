@@ -55,15 +55,7 @@ def attach(
     begun_by = clock.monotonic() + silent_secs
     way_out = f"`recovery space advance --dir {show_text(directory)} --epoch {epoch + 1}`"
     poll = FloorPoll(clock, lambda: _look(ledger))
-
-    def be_patient(start: Start) -> Patience:
-        def ask() -> socket.socket:
-            connection = connect_shim(directory, start.socket)
-            protocol.send(connection, Hello(epoch))
-            return connection
-
-        return Patience(key, start.identity, SilenceWatch(ask, clock, silent_secs), clock, way_out)
-
+    patience: Patience | None = None
     pause = FIRST_LOOK_SECS
     while True:
         attempt = ledger.state.find(key)
@@ -81,15 +73,32 @@ def attach(
                 f"{show_text(key)} was announced and has not begun for {silent_secs:g} s; ask for it to be started again, or a newer epoch "
                 f"declares it void: {way_out}"
             )
-        if (start := attempt.start) is not None and not _stream(directory, attempt, epoch, sink, skip, taken, poll, be_patient(start)):
+        if attempt.start is not None and patience is None:
+            patience = _be_patient(directory, attempt, attempt.start, epoch, clock, silent_secs, way_out)
+        if attempt.start is not None and patience is not None and not _stream(
+            directory, attempt, epoch, sink, skip, taken, poll, patience
+        ):  # fmt: skip
             # the sweep of a newer epoch kills a shim sooner than the next look at the floor is due: fenced, not lost
             _check_floor(poll.look_now(), epoch)
             found = ledger.state.find(key)
-            if found is not None and found.exit is None and not is_alive(start.identity, host):
+            if found is not None and found.exit is None and not is_alive(attempt.start.identity, host):
                 raise LostProcessError(f"{key}: its shim ended without an exit record: lost, nobody knows what its command did")
+            patience.check()  # a file worker has no socket to be asked at
         clock.pause(pause)
         pause = min(2 * pause, LOOK_SECS)
         ledger.refresh()
+
+
+def _be_patient(
+    directory: str, attempt: Attempt, start: Start, epoch: int, clock: Clock, silent_secs: float, way_out: str
+) -> Patience:  # fmt: skip
+    def ask() -> socket.socket:
+        connection = connect_shim(directory, start.socket)
+        protocol.send(connection, Hello(epoch))
+        return connection
+
+    owner = "shim" if attempt.prepared.kind == "command" else "file worker"
+    return Patience(attempt.prepared.key, owner, start.identity, SilenceWatch(ask, clock, silent_secs), clock, way_out)
 
 
 def _look(ledger: LedgerView) -> int:

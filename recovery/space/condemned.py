@@ -119,7 +119,7 @@ class Sweep:
         by = "" if not self.assumed else "person" if self.trust.all_dead else "container_ends_all"
         with ledger.transaction() as transaction:
             transaction.check_floor(epoch)
-            transaction.append(ProvedDead(epoch, keys, helpers, sorted(set(self.assumed)), by))
+            transaction.append_shared(ProvedDead(epoch, keys, helpers, sorted(set(self.assumed)), by))
 
 
 def _find_condemned(state: LedgerState) -> tuple[dict[str, Attempt], dict[str, Helper]]:

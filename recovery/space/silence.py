@@ -76,8 +76,9 @@ class Patience:
     """The bound of who is attached to a command and owns nothing of it: it ends no shim, under some marks its death could not be proved
     then. It says who does not answer, and what can be done."""
 
-    def __init__(self, key: str, who: ProcessIdentity, watch: SilenceWatch, clock: Clock, way_out: str) -> None:
+    def __init__(self, key: str, owner: str, who: ProcessIdentity, watch: SilenceWatch, clock: Clock, way_out: str) -> None:
         self._key = key
+        self._owner = owner
         self._who = who
         self._watch = watch
         self._clock = clock
@@ -95,12 +96,12 @@ class Patience:
         pid = self._who.pid
         if self._stopped_since is not None and (is_silent or now - self._stopped_since >= STOPPED_SECS):
             raise BusyError(
-                f"{show_text(self._key)}: its shim, process {pid}, is stopped: its command is not heard and cannot be ended by key; "
+                f"{show_text(self._key)}: its {self._owner}, process {pid}, is stopped: it tells nothing and cannot be asked to end it; "
                 f"`kill -CONT {pid}` lets it go on, or a newer epoch ends both: {self._way_out}"
             )
         if is_silent:
             raise BusyError(
-                f"{show_text(self._key)}: its shim, process {pid}, does not answer; look at what holds it, or a newer epoch ends both: "
+                f"{show_text(self._key)}: its {self._owner}, process {pid}, does not answer; see what holds it, or end both: "
                 f"{self._way_out}"
             )
 

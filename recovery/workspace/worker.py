@@ -100,7 +100,7 @@ class _Worker:
             return Failed(str(error), type(error).__name__ if isinstance(error, CrashworthyError) else "")
         steps.reach("ledger.exit.before")
         with self._ledger.transaction() as transaction:
-            transaction.append(Exited(request.key, exit_, self._host.boot_id(), message=message, detail=detail))
+            transaction.append_shared(Exited(request.key, exit_, self._host.boot_id(), message=message, detail=detail))
         return Done(exit_, message, detail)
 
     def _sync(self) -> None:

@@ -34,7 +34,7 @@ OTHERWISE = {
     "sealed": "written over a torn end by whoever takes the lock next",
     "compacted": "published with a whole new file",
 }
-APPEND = ("append.before", "append.unsynced", "append.after")
+APPEND = ("append.before", "append.unsynced")
 SEAL = ("seal.tail.before", "seal.tail.after")
 COMPACT = (
     "compact.write.half", "compact.sync.before", "compact.sync.after", "compact.rename.before", "compact.rename.after",

@@ -58,7 +58,7 @@ def test_every_shim_has_the_role_of_a_shim(number: int) -> None:
         ("ledger.start.before", False),
         ("ledger.start.append.before", True),
         ("ledger.start.append.unsynced", True),
-        ("ledger.start.append.after", True),
+        ("ledger.start.append.after", False),
         ("ledger.proved_dead.append.unsynced", True),
         ("ledger.seal.tail.before", True),
         ("ledger.seal.tail.after", True),

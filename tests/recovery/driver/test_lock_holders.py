@@ -153,13 +153,10 @@ def leave_unreadable(sandbox: Sandbox) -> None:
 CRASHES = {
     "driver@2:ledger.void.append.before:1": leave_unstarted,
     "driver@2:ledger.void.append.unsynced:1": leave_unstarted,
-    "driver@2:ledger.void.append.after:1": leave_unstarted,
     "driver@2:ledger.condemn.append.before:1": leave_stopped,
     "driver@2:ledger.condemn.append.unsynced:1": leave_stopped,
-    "driver@2:ledger.condemn.append.after:1": leave_stopped,
     "driver@2:ledger.scan_failed.append.before:1": leave_unreadable,
     "driver@2:ledger.scan_failed.append.unsynced:1": leave_unreadable,
-    "driver@2:ledger.scan_failed.append.after:1": leave_unreadable,
     "driver@2:ledger.seal.tail.before:1": leave_torn,
     "driver@2:ledger.seal.tail.after:1": leave_torn,
     "driver@2:ledger.leftover.unlink.before:1": leave_large,

@@ -56,7 +56,7 @@ def hold_second_call(sandbox: Sandbox, mark: str, **session: str) -> Driver:
 @pytest.mark.parametrize("mark", STRONG)
 def test_rule_S11_what_is_kept_lives_on_and_ends_before_the_session_does(sandbox: Sandbox, mark: str) -> None:
     driver = hold_second_call(sandbox, mark, left_behind="keep")
-    assert len(sleepers(sandbox)) == 1
+    wait_until(lambda: len(sleepers(sandbox)) == 1, "what was left behind: it may still be on its way to be a sleeper")
     assert [event.reason for event in sandbox.of_kind(events.CallSettled)] == ["1 processes that it left running were kept"]
     sandbox.steps.release("driver@1:intent.commit.before:2")
     assert driver.end() == 0, driver.err
@@ -69,7 +69,7 @@ def test_rule_S11_what_is_kept_lives_on_and_ends_before_the_session_does(sandbox
 def test_rule_T2_what_a_settled_call_kept_is_condemned_by_the_next_driver(sandbox: Sandbox, mark: str) -> None:
     """Its exit stays clean: it was recorded before."""
     driver = hold_second_call(sandbox, mark, left_behind="keep")
-    assert len(sleepers(sandbox)) == 1
+    wait_until(lambda: len(sleepers(sandbox)) == 1, "what was left behind: it may still be on its way to be a sleeper")
     driver.kill()
     held = sandbox.start("drive", sandbox.state, epoch=2, wait=("driver@2:takeover.killed:1",), SESSION_KILL_MARK=mark)
     sandbox.steps.wait("driver@2:takeover.killed:1", held)
@@ -87,7 +87,7 @@ def test_rule_S11_what_is_kept_of_an_open_call_is_condemned_and_its_exit_adopted
     session = sandbox.session(bash(leaving(sandbox)), left_behind="keep")
     driver = sandbox.start("run", session, epoch=1, wait=(step,), SESSION_KILL_MARK=mark)
     sandbox.steps.kill(step, driver)
-    assert len(sleepers(sandbox)) == 1
+    wait_until(lambda: len(sleepers(sandbox)) == 1, "what was left behind: it may still be on its way to be a sleeper")
     assert sandbox.run("drive", sandbox.state, SESSION_KILL_MARK=mark).code == 0
     assert (sleepers(sandbox), sandbox.labels()) == ([], ["adopt_exit"])
 
@@ -152,7 +152,8 @@ def writing(sandbox: Sandbox, name: str) -> str:
 def test_rule_C8_what_a_kept_process_writes_makes_the_image_stale_and_stops_the_next_call(sandbox: Sandbox, mark: str) -> None:
     calls = (bash("echo before > a"), bash(writing(sandbox, "log")), bash("echo two > a"))
     driver = sandbox.run("run", sandbox.session(*calls, left_behind="keep"), SESSION_KILL_MARK=mark)
-    assert driver.code == 78 and len(sleepers(sandbox)) == 1, driver.err
+    assert driver.code == 78, driver.err
+    wait_until(lambda: len(sleepers(sandbox)) == 1, "what was left behind: it may still be on its way to be a sleeper")
     assert "call 3 cannot begin: 1 files of the image are unstable" in driver.err and "the image after call 2 is stale" in driver.err
     assert [event.untracked for event in sandbox.of_kind(events.CallSettled)] == [[], [events.Untracked("log", "unstable")]]
     assert len(sandbox.of_kind(events.AttemptStarted)) == 2
