@@ -64,9 +64,9 @@ _LOCKS: tuple[tuple[Lock, re.Pattern[str]], ...] = (
 
 
 def lock_of(step: Step) -> Lock:
-    """Which lock the process holds at this step: the log's (inside its transaction), the ledger's (between its lock and the written
-    record, whose sync comes after it, and while it is written anew), that of the registry of holders, or none. The runner checks the claim against /proc/locks when it
-    freezes."""
+    """Which lock the process holds at this step, or none: the log's (inside its transaction), the ledger's (from its lock to the written
+    record, whose sync comes after it, and while it is written anew), that of the registry of holders. The runner checks the claim against
+    /proc/locks when it freezes."""
     return next((lock for lock, name in _LOCKS if name.match(step.name)), "")
 
 

@@ -14,10 +14,10 @@ is damaged. Lines that a compaction folded away go on to count, so the note is t
 Sync points. Every append is one write under the lock and one fdatasync, before anybody is told of the record or anything is done for it.
 Records of one transaction each (`append_shared`) are synced after the lock was let go: a later writer sees them before they are on disk,
 but its own sync, of the same file, covers them too, and a transaction that appends nothing syncs what it saw. So nothing that follows
-from a record is ever on disk or told without it, the order of the records decides as before, and writers do not wait for each other's
-syncs; a sync that another one has made needless (the note tells) is left out. Of an attempt that a driver announces, its starting mark is
-all that follows: it is synced with that. Every record of a driver (prepare, advance, collect, void ...) and every starting mark is refused
-below the floor and above it; exit records never are.
+from a record is ever on disk or told without it, the order of the records decides as before, and nobody waits for another one's sync to
+write. They sync in turns (a lock on the note), each for all who have written by then; who finds his line noted has no need to. Of an
+attempt that a driver announces, its starting mark is all that follows: it is synced with that. Every record of a driver (prepare, advance,
+collect, void ...) and every starting mark is refused below the floor and above it; exit records never are.
 
 Replaced files (rule L5). The path is compared with the held file before every look, for a writer with the lock in hand: a compaction holds
 that lock from its last read until the new file has its name and the directory is synced. A newer form of the same ledger is opened and
@@ -36,7 +36,7 @@ from eventlog.ports import Clock
 from eventlog.show import show_text
 from recovery.space.epochs import check_at_floor
 from recovery.space.ledger_lines import Reading, encode_line
-from recovery.space.lock import FileLock
+from recovery.space.lock import FileLock, choose_pause, try_lock, unlock
 from recovery.space.private import open_private, tighten
 from recovery.space.records import Header, LedgerState, Prepare, Record, Sealed, compact_state
 
@@ -44,6 +44,8 @@ END_SUFFIX = ".end"
 COMPACT_BYTES = 1 << 20
 """A ledger below this is left as it is: some 2,000 records, read in 20 ms."""
 COMPACT_FACTOR = 2  # of what the last compaction left: so that all compactions together cost no more than the appends did
+TURN_SECS = 0.05
+"""How long another one's sync is waited for: above what a disk at work takes for one, and little to lose where somebody is frozen in it."""
 WHAT = "the ledger"
 
 
@@ -193,6 +195,7 @@ class Ledger(LedgerView):
     def __init__(self, path: str, clock: Clock) -> None:
         super().__init__(path)
         tighten(self._descriptor, path, WHAT)  # only now: what is no ledger is left as it is
+        self._clock = clock
         self._lock = FileLock(path + ".lock", clock)
         self._end = open_private(path + END_SUFFIX, os.O_RDWR | os.O_CREAT, "its note of the end")
 
@@ -230,10 +233,37 @@ class Ledger(LedgerView):
     def sync(self, unsynced: Sequence[str] = ()) -> None:
         """Have every line read or written so far on disk: own ones (with the steps `unsynced`), and those of others who are still at
         their sync."""
-        is_synced = self._read_noted() >= self._reading.written
-        durable.sync_appended(self._descriptor, unsynced, is_synced=is_synced)
-        if not is_synced:
-            self._note_end()
+        mine = self._reading.written
+        with self._turn(mine):
+            is_synced = self._read_noted() >= mine
+            if not is_synced:
+                self.refresh()  # what others have written meanwhile is covered too, and noted
+                mine = self._reading.written
+            durable.sync_appended(self._descriptor, unsynced, is_synced=is_synced)
+            if not is_synced:
+                self._note_end(mine)
+
+    @contextlib.contextmanager
+    def _turn(self, mine: int) -> Iterator[None]:
+        """Wait while another one syncs: then line `mine` is on disk, or it is our turn to sync for all who wait.
+
+        It is a lock that nothing depends on: after TURN_SECS everybody syncs for himself, whoever is slow or frozen; and a look that has to
+        follow a replaced file reads the note again, which drops it.
+        """
+        began = self._clock.monotonic()
+        is_ours = False
+        while not is_ours and self._read_noted() < mine:
+            is_ours = try_lock(self._end)
+            waited = self._clock.monotonic() - began
+            if not is_ours and waited >= TURN_SECS:
+                break
+            if not is_ours:
+                self._clock.pause(choose_pause(waited))
+        try:
+            yield
+        finally:
+            if is_ours:
+                unlock(self._end)
 
     def _seal(self) -> None:
         if self._size == self._offset:
@@ -242,7 +272,7 @@ class Ledger(LedgerView):
         line = encode_line(self._reading.last, Sealed(len(torn), torn[:64].hex()))
         durable.overwrite_tail(self._descriptor, self._offset, line, "ledger.seal")
         self.refresh()
-        self._note_end()
+        self._note_end(self._reading.written)
 
     def append_locked(self, record: Record, name: str, *, is_shared: bool = False) -> None:
         """Append under the lock; called by LedgerTransaction only. A shared one is synced by `_sync_seen`."""
@@ -254,17 +284,17 @@ class Ledger(LedgerView):
         self._offset += len(line)
         self._size = self._offset
         if not is_shared:
-            self._note_end()
+            self._note_end(self._reading.written)
 
     def _read_noted(self) -> int:
         text = os.pread(self._end, 32, 0).split(b"\n")[0]
         return int(text) if text.isdigit() else 0
 
-    def _note_end(self) -> None:
+    def _note_end(self, lines: int) -> None:
         # Not synced, and written after the sync of the records: it may tell of fewer lines than stand on disk, never of more. Who was
         # overtaken by a later writer leaves the note as it is.
-        if self._read_noted() < self._reading.written:
-            os.pwrite(self._end, b"%d\n" % self._reading.written, 0)
+        if self._read_noted() < lines:
+            os.pwrite(self._end, b"%d\n" % lines, 0)
 
     @property
     def is_large(self) -> bool:
@@ -290,7 +320,7 @@ class Ledger(LedgerView):
         self._remove_leftovers()
         durable.publish(self.path, first + second, "ledger.compact")
         self.refresh()
-        self._note_end()
+        self._note_end(self._reading.written)
 
     def put_off_compaction(self) -> None:
         """There was no room for it: from here on the ledger is large again when it has grown by COMPACT_FACTOR."""

@@ -19,11 +19,32 @@ from recovery.space.private import open_private
 
 SHORTEST_PAUSE_SECS = 0.0001
 LONGEST_PAUSE_SECS = 0.02
-PAUSE_SHARE = 0.125
+PAUSE_SHARE = 0.25
 """A lock that was let go is taken within this share of the time that it was waited for. There is no wait for a POSIX lock that ends at a
 deadline, but by a signal; most hold it for less than a first pause takes to pass, and one who is frozen is asked for 50 times a second."""
 LOCK_SECS = 10.0
 """The bound of whoever judges no holder (spawner, shims, file worker, the registry): above a driver's, which ends who does not let go."""
+
+
+def try_lock(descriptor: int) -> bool:
+    """Take the lock on a file; False when another process has it."""
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EAGAIN):
+            raise
+        return False
+
+
+def unlock(descriptor: int) -> None:
+    """Let the lock on a file go."""
+    fcntl.lockf(descriptor, fcntl.LOCK_UN)
+
+
+def choose_pause(waited: float) -> float:
+    """How long to pause before the next look at what has been waited for so long, both in seconds. Pure."""
+    return min(max(SHORTEST_PAUSE_SECS, PAUSE_SHARE * waited), LONGEST_PAUSE_SECS)
 
 
 class FileLock:
@@ -52,7 +73,7 @@ class FileLock:
         try:
             yield
         finally:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
+            unlock(self._descriptor)
 
     def _acquire(self) -> None:
         while True:
@@ -66,12 +87,8 @@ class FileLock:
     def _acquire_in_time(self) -> None:
         began = self._clock.monotonic()
         while True:
-            try:
-                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if try_lock(self._descriptor):
                 return
-            except OSError as error:
-                if error.errno not in (errno.EACCES, errno.EAGAIN):
-                    raise
             waited = self._clock.monotonic() - began
             if waited >= self._seconds:
                 holder = self.find_holder()
@@ -80,7 +97,7 @@ class FileLock:
                     f"{self._seconds:g} s; end that process and drive again",
                     holder,
                 )
-            self._clock.pause(min(max(SHORTEST_PAUSE_SECS, PAUSE_SHARE * waited), LONGEST_PAUSE_SECS))
+            self._clock.pause(choose_pause(waited))
 
     def find_holder(self) -> Holder | None:
         """Who holds the lock, None when nobody else does."""

@@ -18,12 +18,13 @@ from eventlog.ports import LinuxHost, SystemClock
 from recovery.space import ledger_lines
 from recovery.space.attach import FIRST_LOOK_SECS, LOOK_SECS, attach
 from recovery.space.keys import Replay, announce, prepare
-from recovery.space.ledger import Ledger, LedgerView, append_fenced, read_end
+from recovery.space.ledger import END_SUFFIX, TURN_SECS, Ledger, LedgerView, append_fenced, read_end
 from recovery.space.lock import PAUSE_SHARE, SHORTEST_PAUSE_SECS, FileLock
 from recovery.space.records import Advance, LedgerState, Record, ScanFailed
-from tests.recovery.space.ledgers import EXITED, PREPARED, STARTED, make_ledger, open_ledger
+from tests.recovery.space.ledgers import EXITED, PREPARED, STARTED, make_ledger, open_ledger, prepare_key
 
 WAIT_SECS = 60
+PREPARED_LATER = prepare_key("later")
 
 
 class Syncs:
@@ -161,10 +162,9 @@ class _Calling:
             act()
 
 
-@pytest.mark.parametrize("held_secs", [0.00005, 0.001, 0.02, 0.1])
-def test_a_lock_that_was_let_go_is_taken_within_a_share_of_the_time_it_was_waited_for(tmp_path: Path, held_secs: float) -> None:
-    """No nap is long against what it waits for, so that a lock which many take in turns is not free while all of them sleep."""
-    path = str(tmp_path / "lock")
+@contextlib.contextmanager
+def holder_of(path: str) -> Iterator[Callable[[], None]]:
+    """Another process that has a lock and keeps it, until it is killed by what is given, or at the end."""
     reader, writer = os.pipe()
     if (pid := os.fork()) == 0:
         try:
@@ -174,13 +174,68 @@ def test_a_lock_that_was_let_go_is_taken_within_a_share_of_the_time_it_was_waite
         finally:
             os._exit(1)
     os.close(writer)
-    assert select.select([reader], [], [], WAIT_SECS)[0], f"waited {WAIT_SECS} s for the lock's holder"
-    os.close(reader)
-    clock = _Calling(held_secs, lambda: kill_child(pid))
-    lock = FileLock(path, clock, "lock")
-    with lock.held():
-        assert held_secs <= clock.now <= (1 + PAUSE_SHARE) * held_secs + SHORTEST_PAUSE_SECS
-    lock.close()
+    living = [pid]
+
+    def kill() -> None:
+        if living:
+            kill_child(living.pop())
+
+    try:
+        assert select.select([reader], [], [], WAIT_SECS)[0], f"waited {WAIT_SECS} s for the lock's holder"
+        yield kill
+    finally:
+        os.close(reader)
+        kill()
+
+
+@pytest.mark.parametrize("held_secs", [0.00005, 0.001, 0.02, 0.1])
+def test_a_lock_that_was_let_go_is_taken_within_a_share_of_the_time_it_was_waited_for(tmp_path: Path, held_secs: float) -> None:
+    """No nap is long against what it waits for, so that a lock which many take in turns is not free while all of them sleep."""
+    path = str(tmp_path / "lock")
+    with holder_of(path) as kill:
+        clock = _Calling(held_secs, kill)
+        lock = FileLock(path, clock, "lock")
+        with lock.held():
+            assert held_secs <= clock.now <= (1 + PAUSE_SHARE) * held_secs + SHORTEST_PAUSE_SECS
+        lock.close()
+
+
+@pytest.mark.parametrize("noted_secs", [0.0, 0.001, 0.02])
+def test_who_waits_for_another_one_s_sync_finds_his_line_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noted_secs: float) -> None:
+    """One sync for all who wait, and no more: they would else queue for the disk."""
+    made = make_ledger(tmp_path, PREPARED)
+    clock = _Calling(noted_secs, lambda: Path(made.path + END_SUFFIX).write_bytes(b"4\n"))
+    mine = Ledger(made.path, clock)
+    syncs = Syncs(monkeypatch)
+    with holder_of(made.path + END_SUFFIX):
+        append_fenced(mine, 1, STARTED)
+    assert (syncs.take(), clock.now <= 2 * noted_secs + 0.001) == ([True], True)
+    mine.close()
+
+
+def test_who_waits_for_one_frozen_in_his_sync_syncs_for_himself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make_ledger(tmp_path, PREPARED)
+    clock = _Calling(2 * TURN_SECS, lambda: pytest.fail("it waits for longer than TURN_SECS"))
+    mine = Ledger(made.path, clock)
+    syncs = Syncs(monkeypatch)
+    with holder_of(made.path + END_SUFFIX):
+        append_fenced(mine, 1, STARTED)
+    assert (syncs.take(), read_end(made.path), clock.now >= TURN_SECS) == ([False], 4, True)
+    mine.close()
+
+
+def test_who_syncs_does_it_for_all_who_have_written_by_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make_ledger(tmp_path, PREPARED)
+    other = open_ledger(made.path)
+    syncs = Syncs(monkeypatch)
+    with made.transaction() as transaction:
+        transaction.append_shared(STARTED)
+        with other.transaction() as later:  # a lock of this process is no lock to it
+            later.announce(PREPARED_LATER)
+        del syncs.seen[:]
+    assert (syncs.take(), read_end(made.path)) == ([False], 5)
+    other.sync()
+    assert syncs.take() == [True]
 
 
 def test_who_follows_a_ledger_folds_no_key_that_it_does_not_ask_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
