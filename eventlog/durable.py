@@ -75,6 +75,11 @@ def sync_appended(descriptor: int, names: Iterable[str], *, is_synced: bool = Fa
     """The second half, for the steps `names`. `is_synced`: somebody else's sync, begun after these were written, has ended."""
     if not is_synced:
         os.fdatasync(descriptor)
+    tell_appended(names)
+
+
+def tell_appended(names: Iterable[str]) -> None:
+    """The end of the second half: the steps `names` are on disk."""
     for step in names:
         steps.reach(f"{step}.append.after")
 

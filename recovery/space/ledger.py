@@ -239,9 +239,10 @@ class Ledger(LedgerView):
             if not is_synced:
                 self.refresh()  # what others have written meanwhile is covered too, and noted
                 mine = self._reading.written
-            durable.sync_appended(self._descriptor, unsynced, is_synced=is_synced)
+            durable.sync_appended(self._descriptor, (), is_synced=is_synced)
             if not is_synced:
                 self._note_end(mine)
+        durable.tell_appended(unsynced)  # with no lock held, whoever waited
 
     @contextlib.contextmanager
     def _turn(self, mine: int) -> Iterator[None]:
