@@ -95,7 +95,7 @@ def test_case_24_a_deferred_transaction_would_fail_at_once_and_ours_reads_again(
 
 def read_then_append(path: str, who: int, go: int, rounds: int) -> None:
     """The pattern of case 24 through the library: read the head, then append what depends on it."""
-    writer = Writer.open(path, RandomIds())
+    writer = Writer.open(path, RandomIds(), busy_ms=300_000)  # twelve on a loaded machine: five seconds may not do
     os.read(go, 1)
     for number in range(rounds):
         row = writer.reader.stream(STREAM)
