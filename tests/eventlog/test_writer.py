@@ -1,5 +1,6 @@
 """An append: one fenced transaction. Each rule of the log (PROTOCOL, L) and each case that guards one has its test by name."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -420,15 +421,23 @@ class WatchingFile(apsw.VFSFile):
 
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
-def test_rule_L7_a_new_log_whose_wal_could_not_be_emptied_gets_no_name(tmp_path: Path, operation: str) -> None:
-    """Without its WAL the file would be a log that lacks its own first event."""
+def test_rule_L7_a_new_log_that_could_not_be_written_or_synced_whole_gets_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    """It has no WAL until then, and is synced once, by ourselves."""
     path = str(tmp_path / "log.sqlite")
 
     def create_on_a_bad_device() -> None:
         watch = WatchingVFS(default=True)
 
+        def refuse(descriptor: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
         def fail() -> None:
-            watch.fails = lambda done, file: done == operation and not file.endswith("-wal")
+            if operation == "sync":
+                monkeypatch.setattr(os, "fsync", refuse)
+            else:
+                watch.fails = lambda done, file: done == "write" and not file.endswith("-wal")
 
         steps.install(support.Calling("open.commit.after", fail))
         with pytest.raises(UncertainCommitError, match=r"log\.sqlite: the device failed"):
