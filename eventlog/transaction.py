@@ -70,7 +70,11 @@ class Transactions:
 
     def _begin(self) -> None:
         """Take the write lock; past the bound whoever holds it is judged (L4)."""
-        if not self._handle.get_autocommit():
+        try:
+            is_inside = not self._handle.get_autocommit()
+        except apsw.Error as error:
+            raise self._failed(error) from error
+        if is_inside:
             raise InternalError(f"{self.name}: this handle is in the middle of a transaction: nothing is written from inside it")
         until_unlocked(self._take_lock, self._unlock)
 

@@ -246,6 +246,8 @@ def make_golden_with_groups(directory: Path) -> str:
     decided = events.RecoveryDecided(6, "restore_and_interrupt", 2, 1, True, 5, root, "transactional", {})
     finished = events.RestoreFinished(7, 6, root, 1, 0, 1)
     writer.append(STREAM, Epoch(1), [Record(decided), Record(finished, diff(after, restored))], (), "restore")
+    made = events.RootRecorded(8, "rebuilt", events.RootIdentity("r2", 6, None, "0"))
+    writer.append(STREAM, Epoch(1), [Record(made)], (), "root")
     parent = list(writer.reader.events(STREAM))
     forked = fork_record(parent, Seq(7), name="fork", reason="forked", parent_log=writer.log_id, parent=STREAM, now_ms=20)
     writer.open_stream(StreamId("fork"), forked, "fork", STREAM, Seq(7))

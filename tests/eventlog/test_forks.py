@@ -65,6 +65,7 @@ def test_case_21_every_method_of_a_reader_refuses_a_forked_process(log: str) -> 
         "blob": lambda: reader.blob(content),
         "dropped_reason": lambda: reader.dropped_reason(content),
         "content": lambda: list(reader.content(content)),
+        "contents": lambda: list(reader.contents([content])),
         "close": reader.close,
     }
     assert set(uses) == public_methods(Reader), "a new method needs its line here"
