@@ -343,7 +343,7 @@ class RootRecorded(msgspec.Struct, frozen=True):
 
     kind: ClassVar[str] = "root_recorded"
     version: ClassVar[int] = 1
-    at_ms: int
+    at_ms: Instant
     how: Literal["rebuilt", "accepted"]
     identity: RootIdentity
 
