@@ -70,6 +70,7 @@ class Transactions:
 
     def _begin(self) -> None:
         """Take the write lock; past the bound whoever holds it is judged (L4)."""
+        self._guard()  # again: another thread's commit may have failed while this one waited for its turn
         if not self._handle.get_autocommit():
             raise InternalError(f"{self.name}: this handle is in the middle of a transaction: nothing is written from inside it")
         until_unlocked(self._take_lock, self._unlock)
