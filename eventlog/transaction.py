@@ -70,6 +70,7 @@ class Transactions:
 
     def _begin(self) -> None:
         """Take the write lock; past the bound whoever holds it is judged (L4)."""
+        self._guard()  # again: another thread's commit may have failed while this one waited for its turn
         try:
             is_inside = not self._handle.get_autocommit()
         except apsw.Error as error:

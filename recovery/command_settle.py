@@ -10,11 +10,11 @@ Nothing is decided and no workspace path is looked at: the next drive recovers.
 from eventlog import events
 from eventlog.records import Record
 from eventlog.show import show_text
-from recovery.command_log import find_place
+from recovery.command_log import Place, find_place
 from recovery.context import Context
 from recovery.driver.entry import Act, Order, Ports, drive
 from recovery.settings import Settings
-from recovery.settle_root import accept_root, rebuild
+from recovery.settle_root import accept_root, check_away, rebuild
 
 SAID = "a person says that no process of an older epoch lives (settle --processes-dead)"
 
@@ -22,7 +22,7 @@ SAID = "a person says that no process of an older epoch lives (settle --processe
 def settle_rebuild(log: str, settings: Settings, ports: Ports) -> int:
     """Rebuild the workspace from the log in whatever is there; the exit code. Raises as `settle_processes` does."""
     command = f"recovery settle {show_text(log)} --rebuild"
-    place = find_place(log, None, command, "name the state directory of a session")
+    place = _find_away(log, command)
 
     def work(context: Context) -> int:
         rebuild(context)
@@ -35,7 +35,7 @@ def settle_rebuild(log: str, settings: Settings, ports: Ports) -> int:
 def settle_root(log: str, settings: Settings, ports: Ports) -> int:
     """Take the directory that is there as the workspace; the exit code. Raises as `settle_processes` does."""
     command = f"recovery settle {show_text(log)} --accept-root"
-    place = find_place(log, None, command, "name the state directory of a session")
+    place = _find_away(log, command)
 
     def work(context: Context) -> int:
         accept_root(context)
@@ -46,6 +46,14 @@ def settle_root(log: str, settings: Settings, ports: Ports) -> int:
         return 0
 
     return drive(Order(place.state, None, None, "", Act(work, command, may_claim=False)), settings, ports)
+
+
+def _find_away(log: str, command: str) -> Place:
+    """A session whose workspace is not in its place. Raises MisuseError where it is: a takeover would end what runs, for nothing."""
+    place = find_place(log, None, command, "name the state directory of a session")
+    if not place.known.is_finished:  # which the drive refuses by itself
+        check_away(place.workspace, place.known)
+    return place
 
 
 def settle_processes(log: str, settings: Settings, ports: Ports) -> int:

@@ -19,14 +19,15 @@ from eventlog.process_identity import ProcessIdentity
 from eventlog.show import encode_bytes, show_path
 from recovery.context import Context
 from recovery.space.identity import kill_and_wait
-from recovery.space.records import Attempt
+from recovery.space.records import Attempt, Start
 from recovery.space.request import LeftBehind
 from recovery.space.users import User, find_users, list_begun_since
 from recovery.workspace.values import Untracked
 
 DEATH_SECS = 10.0
 LONG_MS = 600_000
-"""After a command that ran longer everything is looked at: numbers may have begun anew, and the look costs little beside it."""
+"""When a command began longer ago everything is looked at: numbers may have begun anew, and the look costs little beside the wait, be it
+for the command or for the driver that adopts its exit."""
 UNSTABLE = "unstable"
 """The kind under which an outcome lists, among what its image does not hold for sure, a file that a kept process may be writing."""
 ROUNDS = 20
@@ -41,7 +42,7 @@ def handle_outsiders(context: Context, attempt: Attempt, variable: str, policy: 
     start, exited, key = attempt.start, attempt.exit, attempt.prepared.key
     if start is None or exited is None or not _is_of_here(start.identity, context.host):
         return 0  # the machine, or the container, ended it all
-    newest = start.newest if exited.at_ms - start.at_ms < LONG_MS else 0
+    newest = choose_newest(start, context.clock.now_ms())
     ended = 0
     for _ in range(ROUNDS):
         pids = list_begun_since(newest)
@@ -57,6 +58,11 @@ def handle_outsiders(context: Context, attempt: Attempt, variable: str, policy: 
             kill_and_wait(user.identity, context.host, context.clock, DEATH_SECS)
         ended += len(mine)
     raise FenceIncompleteError(f"what {key} handed on goes on starting processes, the last {mine[0].describe()}; end it and drive again")
+
+
+def choose_newest(start: Start, now_ms: int) -> int:
+    """The number behind which what began since a starting mark is looked for; 0, everything, where numbers tell nothing now. Pure."""
+    return start.newest if 0 <= now_ms - start.at_ms < LONG_MS else 0
 
 
 def _is_of_here(identity: ProcessIdentity, host: Host) -> bool:

@@ -16,8 +16,19 @@ from recovery.gather import Evidence
 from recovery.labels import NOT_ACTED_ON, Label
 from recovery.perform import complete_obligation, describe_refusal, gather_all
 from recovery.restore import decided_restore
+from recovery.root import observe_root
+from recovery.state import SessionState
 
 _ABOUT_ROOT = frozenset({Label.ROOT_LOST, Label.ROOT_LOST_BY_CALL, Label.ROOT_UNMOUNTED, Label.ROOT_REPLACED, Label.COMPLETE_REBUILD})
+
+
+def check_away(root: str, state: SessionState) -> None:
+    """Raise MisuseError where the workspace is the session's own: asked before the takeover too, as nothing is to be ended for that."""
+    if observe_root(root, state) is RootFact.PRESENT:
+        raise MisuseError(
+            f"the workspace {show_text(root)} is the session's own directory: nothing is to be rebuilt or accepted; "
+            "`recovery drive STATE_DIR` recovers it, `recovery restore STATE_DIR --at SEQ --workspace DIR` makes it equal to an image"
+        )
 
 
 def rebuild(context: Context) -> None:
@@ -25,11 +36,7 @@ def rebuild(context: Context) -> None:
     and does not belong there is moved to quarantine. Raises MisuseError where the workspace is the session's own."""
     evidence = gather_all(context)
     label = decide(evidence.facts)
-    if label is Label.COMPLETE_RESTORE or evidence.facts.root is RootFact.PRESENT:
-        raise MisuseError(
-            f"the workspace {show_text(context.root)} is the session's own directory: nothing is to be rebuilt; `recovery drive STATE_DIR` "
-            "recovers it, `recovery restore STATE_DIR --at SEQ --workspace DIR` makes it equal to an image"
-        )
+    check_away(context.root, context.journal.state)
     _check_about_root(context, label, evidence)
     taken = take_root(context, "accepted" if evidence.facts.root is RootFact.OTHER else "rebuilt")
     is_obliged = context.journal.state.obligation is not None
@@ -42,12 +49,11 @@ def accept_root(context: Context) -> None:
     """Record that the directory with content that is there is the workspace. Raises MisuseError, NeedsPersonError; then it is not."""
     evidence = gather_all(context)
     facts, state = evidence.facts, context.journal.state
-    if facts.root is not RootFact.PRESENT:
-        _check_about_root(context, decide(facts), evidence)
+    check_away(context.root, state)
+    _check_about_root(context, decide(facts), evidence)
     shown = show_text(context.root)
     if facts.root is not RootFact.OTHER:
-        what = "the session's own directory already" if facts.root is RootFact.PRESENT else "missing or empty"
-        raise MisuseError(f"the workspace {shown} is {what}; there is nothing to accept, `recovery drive STATE_DIR` goes on")
+        raise MisuseError(f"the workspace {shown} is missing or empty; there is nothing to accept, `recovery drive STATE_DIR` goes on")
     if state.obligation is not None or state.open_call is not None:
         what = "a restore is open" if state.open_call is None else f"call {state.open_call.number} is open"
         raise NeedsPersonError(

@@ -276,7 +276,7 @@ class Ledger(LedgerView):
         self._note_end(self._reading.written)
 
     def append_locked(self, record: Record, name: str, *, is_shared: bool = False) -> None:
-        """Append under the lock; called by LedgerTransaction only. A shared one is synced by `_sync_seen`."""
+        """Append under the lock; called by LedgerTransaction only. A shared one is synced by `sync`, once the lock is let go."""
         line = encode_line(self._reading.last, record)
         os.lseek(self._descriptor, 0, os.SEEK_END)
         append = durable.append_unsynced if is_shared else durable.append_record

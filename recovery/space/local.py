@@ -231,6 +231,7 @@ class LocalSpace:
         attempt = self._ledger.state.find(key)
         if attempt is None or attempt.exit is None:
             raise self._lost(f"the shim of {key} ended without an exit record; drive again: recovery decides what its command did")
+        self._ledger.sync()  # a shim that was killed at its sync has left its record to us
         return attempt.exit
 
     def _watch(self, key: str) -> SilenceWatch:

@@ -1,9 +1,10 @@
 """The shim: the small process that owns one command at a time (S4, S5).
 
 Ordering invariants. It is under a mark of its own from its birth. For a command it makes the attempt's mark, then, under the ledger's
-lock, compares its epoch with the floor and syncs the starting mark; only then does its child execute the command, under the attempt's
-mark. When the command's process has ended (its pipe does not count: case 31) what it left behind is ended, the output saved, and then
-the exit recorded: an exit record therefore says that nothing of the attempt lives. Nobody is told of an exit before its record stands.
+lock, compares its epoch with the floor and writes the starting mark; once that is on disk its child executes the command, under the
+attempt's mark. When the command's process has ended (its pipe does not count: case 31) what it left behind is ended, the output saved,
+and then the exit recorded: an exit record therefore says that nothing of the attempt lives, but for what it says was kept (`left`). Nobody
+is told of an exit before its record stands.
 Below the floor it exits and starts nothing. Its child gets SIGKILL when the shim dies.
 
 It is used again for the next command of its epoch, which has a mark of its own; one that a newer epoch has claimed or superseded ends

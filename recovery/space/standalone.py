@@ -169,7 +169,7 @@ class StandaloneSpace:
             return known
         try:
             return changes.carry_out(self._local_at(epoch), epoch, request)
-        except CrashworthyError:
+        except (CrashworthyError, OSError):
             # No exit stands: the worker ends, so that the key is lost, or was never begun, and is not waited for (S7).
             self._close_local()
             raise

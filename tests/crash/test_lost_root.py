@@ -278,6 +278,20 @@ def test_a_workspace_that_is_the_sessions_own_needs_no_word(sandbox: Sandbox, op
     assert not sandbox.labels()
 
 
+@pytest.mark.parametrize("option", ["--rebuild", "--accept-root"])
+def test_a_word_that_is_not_needed_ends_no_command_that_runs(sandbox: Sandbox, option: str) -> None:
+    """The takeover used to condemn it before the word was refused."""
+    script = 'echo $$ >> "$WITNESS"; while [ ! -e "$GATE" ]; do sleep 0.05; done; echo late > late'
+    driver = sandbox.start("run", sandbox.session(bash(script)), epoch=1)
+    wait_until(lambda: sandbox.witness.exists() and sandbox.witness.read_text().endswith("\n"), "the command's start")
+    kill_process(driver.pid)
+    assert sandbox.run("settle", sandbox.state, option).code == 78
+    assert is_running(int(sandbox.witness.read_text()))
+    sandbox.gate.touch()
+    sandbox.drive()
+    assert sandbox.settled() == [(1, 1, "finished", "reattach")] or sandbox.settled() == [(1, 1, "finished", "adopt_exit")]
+
+
 def test_nothing_is_accepted_where_nothing_is(sandbox: Sandbox) -> None:
     begun(sandbox, CALLS)
     lose(sandbox.root)

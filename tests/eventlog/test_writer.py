@@ -698,3 +698,17 @@ def test_an_append_inside_another_transaction_is_a_bug_and_no_damage(log: str) -
     writer.append_unfenced(STREAM, [support.note("after")], "note")
     writer.close()
     assert support.texts(log) == ["after"]
+
+
+def test_rule_L7_who_waited_while_another_thread_s_commit_failed_writes_nothing(log: str) -> None:
+    writer = support.open_writer(log)
+
+    def fail() -> None:
+        writer._poisoned = True
+
+    for append in (lambda: writer.append_unfenced(STREAM, [support.note("late")], "note"), lambda: writer.maintain("note", lambda _: None)):
+        writer._poisoned = False
+        with hooked(support.Calling("note.commit.before", fail)), pytest.raises(UncertainCommitError, match="open the log again"):
+            append()
+    writer.close()
+    assert support.texts(log) == []

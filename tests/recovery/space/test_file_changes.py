@@ -1,5 +1,6 @@
 """Changes of files by key in a space by hand, beside what the suite of spaces asks: what dies, what was exchanged, who holds what."""
 
+import errno
 import os
 import signal
 from collections.abc import Callable
@@ -82,13 +83,16 @@ def test_a_worker_that_dies_in_a_change_leaves_it_lost_and_never_done_again(benc
     assert (bench.base / "work/f").read_bytes() == b"by hand"
 
 
-def test_a_change_that_fails_in_the_worker_is_lost_and_not_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", (MisuseError("the disk was taken out"), OSError(errno.EIO, "the disk was taken out")), ids=str)
+def test_a_change_that_fails_in_the_worker_is_lost_and_not_waited_for(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, error: MisuseError | OSError
+) -> None:
     def fail() -> None:
-        raise MisuseError("the disk was taken out")
+        raise error
 
     space = bench.open()
     monkeypatch.setattr(worker, "write_file", after_write(fail))
-    with pytest.raises(MisuseError, match="taken out"):
+    with pytest.raises(type(error), match="taken out"):
         space.change(1, FileRequest("k", Write(b"f", b"x")))
     with pytest.raises(LostProcessError):
         space.wait(1, "k")

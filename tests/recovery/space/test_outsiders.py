@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from eventlog.ports import LinuxHost
+from eventlog.process_identity import identify_self
+from recovery.left_behind import LONG_MS, choose_newest
 from recovery.space import users
 from recovery.space.marks.cgroup import explain_cgroup_base
+from recovery.space.records import Start
 from recovery.space.users import find_users, list_begun_since
 from tests.helpers import is_running, wait_until
 from tests.recovery.sessions import Driver, Sandbox, bash
@@ -133,3 +136,10 @@ def test_the_begun_are_told_by_number_also_when_numbers_began_anew(monkeypatch: 
     for before, now, expected in ((7, 8, [8]), (8, 8, []), (8, 1, [1, 9]), (0, 9, [1, 7, 8, 9])):
         monkeypatch.setattr(users, "read_newest", lambda now=now: now)
         assert list_begun_since(before) == expected
+
+
+def test_rule_S11_an_exit_adopted_long_after_the_start_is_followed_by_a_look_at_everything() -> None:
+    """A driver that comes back after hours: numbers may have gone round since, however short the command was."""
+    start = Start("k", identify_self(LinuxHost()), "", at_ms=5000, newest=77)
+    assert [choose_newest(start, now) for now in (5000, 4999 + LONG_MS)] == [77, 77]
+    assert [choose_newest(start, now) for now in (5000 + LONG_MS, 4999)] == [0, 0]

@@ -4,16 +4,17 @@ import os
 import signal
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from eventlog.errors import LostProcessError
 from eventlog.events import Exit
-from eventlog.process_identity import identify, is_alive
-from recovery.space.ledger import append_fenced
+from eventlog.process_identity import identify, identify_self, is_alive
+from recovery.space.ledger import append_fenced, read_end
 from recovery.space.listing import AttemptWord, word_of
 from recovery.space.marks import KINDS, MarkKind, find_cgroup_base
 from recovery.space.marks.choose import explain_mark
-from recovery.space.records import Prepare
+from recovery.space.records import Exited, Prepare, Start
 from tests.helpers import is_running, kill_process, wait_until
 from tests.recovery.space.spaces import HOST, LooseSpace, open_space
 
@@ -168,3 +169,15 @@ def test_case_29_identity_holds_from_the_first_moment_whatever_the_name_is(space
         assert space.space.wait_command(request.key, shim).exit == Exit("exited", code=0)
         assert space.ledger.state.attempts[request.key].start.identity == shim  # type: ignore[union-attr]
     assert b"renamed" not in open(space.paths.ledger, "rb").read() and os.getpid() not in owners(space)
+
+
+def test_an_exit_whose_shim_was_killed_at_its_sync_is_on_disk_before_it_is_told(space: LooseSpace) -> None:
+    key, me = space.request("true").key, identify_self(HOST)
+    gone = msgspec.structs.replace(me, start_ticks=me.start_ticks - 1)
+    append_fenced(space.ledger, space.epoch, Prepare(key, "command", space.epoch, 1, 1, "", space.space.mark("gone"), None, 0, ""))
+    append_fenced(space.ledger, space.epoch, Start(key, gone, "gone"))
+    synced = read_end(space.ledger.path)
+    space.ledger.append_locked(Exited(key, Exit("exited", code=3), me.boot_id), "exit", is_shared=True)
+    assert read_end(space.ledger.path) == synced
+    assert space.space.wait_command(key, gone).exit == Exit("exited", code=3)
+    assert read_end(space.ledger.path) == (synced or 0) + 1, "its line is noted: it was synced"
