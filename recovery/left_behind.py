@@ -35,12 +35,12 @@ ROUNDS = 20
 
 
 def handle_outsiders(context: Context, attempt: Attempt, variable: str, policy: LeftBehind) -> int:
-    """End what of a call whose command has ended is outside its mark; how many. `variable` is the name of what holds its key.
+    """End what of a call whose command has ended, or was killed, is outside its mark; how many. `variable` names what holds its key.
 
     Under `keep` what is in a leaf of the space is kept with the rest. Raises FenceIncompleteError.
     """
-    start, exited, key = attempt.start, attempt.exit, attempt.prepared.key
-    if start is None or exited is None or not _is_of_here(start.identity, context.host):
+    start, key = attempt.start, attempt.prepared.key
+    if start is None or not _is_of_here(start.identity, context.host):
         return 0  # the machine, or the container, ended it all
     newest = choose_newest(start, context.clock.now_ms())
     ended = 0
@@ -55,7 +55,8 @@ def handle_outsiders(context: Context, attempt: Attempt, variable: str, policy: 
             _name_strangers(context, users)
             return ended
         for user in mine:
-            kill_and_wait(user.identity, context.host, context.clock, DEATH_SECS)
+            if not kill_and_wait(user.identity, context.host, context.clock, DEATH_SECS):
+                raise FenceIncompleteError(f"{user.describe()}, was handed on by {key} and does not die; end it and drive again")
         ended += len(mine)
     raise FenceIncompleteError(f"what {key} handed on goes on starting processes, the last {mine[0].describe()}; end it and drive again")
 

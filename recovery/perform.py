@@ -10,7 +10,7 @@ from typing import assert_never
 from eventlog import events, steps
 from eventlog.errors import InternalError, NeedsPersonError, ScanError
 from eventlog.records import Record
-from eventlog.show import show_text
+from eventlog.show import show_path, show_text
 from eventlog.values import ContentId
 from recovery import calls
 from recovery.capture import capture_outside, commit_look, count_scan_failure, describe_outside_deletion
@@ -20,13 +20,14 @@ from recovery.facts import BootFact, DifferenceFact, LedgerFact
 from recovery.files import mark_root, ready_side, take_root
 from recovery.gather import Evidence, gather
 from recovery.labels import INTERRUPTS, NOT_ACTED_ON, REBUILDS, Label
+from recovery.left_behind import UNSTABLE, handle_outsiders, is_stale
 from recovery.person_restore import Aim, aim_at, check_room, decide_restore, undo_calls
 from recovery.restore import complete_restore, forget_contents, open_obligation, sync_workspace
 from recovery.root import LOST, describe_root, observe_root
 from recovery.space.advance import claimed_keys
 from recovery.space.ledger import append_fenced
 from recovery.space.records import Condemn
-from recovery.state import SessionState
+from recovery.state import Obligation, SessionState
 
 _REBUILDING = frozenset({Label.ROOT_LOST, Label.ROOT_LOST_BY_CALL, Label.COMPLETE_REBUILD})
 _REASONS = {
@@ -170,6 +171,7 @@ def _act(context: Context, label: Label, evidence: Evidence) -> None:
             open_obligation(context, label, named, evidence.scan)
             complete_obligation(context)
         case Label.ROOT_LOST | Label.ROOT_LOST_BY_CALL:
+            _refuse_stale(context)
             condemn_claims(context)
             open_obligation(context, label, named, None)
             complete_obligation(context)
@@ -225,6 +227,25 @@ def _ensure_root(context: Context) -> None:
         context.journal.append([Record(take_root(context, "rebuilt"))], (), "root")
 
 
+def _end_handed_on(context: Context, obligation: Obligation) -> None:
+    """What the call that is undone handed on outside its mark ends before a path is touched (I7): nothing else has ended it."""
+    call = context.journal.state.open_call
+    attempt = context.ledger.state.attempts.get(call.last.key) if call is not None and obligation.call is not None else None
+    if attempt is not None and attempt.prepared.kind == "command":
+        handle_outsiders(context, attempt, calls.KEY_VARIABLE, "kill")
+
+
+def _refuse_stale(context: Context) -> None:
+    """Raise NeedsPersonError where the newest image does not say what the files held: nothing is rebuilt to it unasked (C8)."""
+    state = context.journal.state
+    if is_stale(state.untracked):
+        raise NeedsPersonError(
+            "the workspace is lost and its newest image is stale: a process that was kept was writing to "
+            f"{', '.join(show_path(one.path) for one in state.untracked if one.kind == UNSTABLE)}; `recovery settle STATE_DIR --rebuild` "
+            "rebuilds it all the same, with what was seen of these files"
+        )
+
+
 def condemn_claims(context: Context) -> None:
     """A command that runs on where its workspace is gone is killed: nothing it does is adopted (D3)."""
     claimed = claimed_keys(context.ledger.state)
@@ -238,6 +259,7 @@ def complete_obligation(context: Context) -> None:
     obligation = context.journal.state.obligation
     if obligation is None:
         raise InternalError("no obligation is open")
+    _end_handed_on(context, obligation)
     _ensure_root(context)
     side = ready_side(context)
     records = complete_restore(context, side)

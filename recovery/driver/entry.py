@@ -32,7 +32,7 @@ from recovery.capture import Capture, capture_outside, commit_look
 from recovery.context import Context
 from recovery.decision import decide
 from recovery.driver.heartbeat import Heartbeat
-from recovery.facts import LedgerFact, RootFact
+from recovery.facts import LedgerFact
 from recovery.gather import gather, open_ledger_fact
 from recovery.journal import Journal, Known, only_stream, read_state
 from recovery.opening import (
@@ -49,7 +49,7 @@ from recovery.opening import (
 )
 from recovery.perform import describe_row, recover
 from recovery.restore import sync_workspace
-from recovery.root import observe_root
+from recovery.root import LOST, observe_root
 from recovery.script import BashCall, Call, OnInterrupted, Session, call_from_json, call_to_json, decode_bytes
 from recovery.settings import Settings
 from recovery.space.bubblewrap import Bubblewrap, SpaceKind, choose_bubblewrap, parse_space
@@ -298,7 +298,7 @@ def _drive_epoch(
         sound = _check_ledger(ledger, journal, root, ports, order.accept_outside)
         trust = Trust(settings.container_ends_all, order.act is not None and order.act.are_processes_dead)
         # Where the workspace is gone nothing that runs is adopted, so nothing is claimed (D3).
-        may_claim = (order.act is None or order.act.may_claim) and not _is_root_gone(root, journal.state)
+        may_claim = (order.act is None or order.act.may_claim) and not _is_root_lost(root, journal.state)
         sweep = take_over(
             sound, journal.state, journal.hashes, journal.log_id, epoch, paths, ports.clock, ports.host, may_claim, trust
         )  # fmt: skip
@@ -417,10 +417,10 @@ def _open_ledger(path: str, clock: Clock) -> Ledger | LogMissingError | CorruptE
         return error
 
 
-def _is_root_gone(root: str, state: SessionState) -> bool:
-    """Whether the workspace is seen not to be there; one that cannot be looked at may be."""
+def _is_root_lost(root: str, state: SessionState) -> bool:
+    """Whether the workspace is seen to be lost; one that cannot be looked at, or may not be mounted, may come back with all that runs."""
     try:
-        return observe_root(root, state) is not RootFact.PRESENT
+        return observe_root(root, state) in LOST
     except ScanError:
         return False
 

@@ -207,11 +207,13 @@ def read_output(directory: str, mark: str, exited: Exited) -> tuple[bytes, bytes
 
 def connect_shim(directory: str, name: str) -> socket.socket:
     """A connection to the shim that listens under this name, through a directory descriptor (paths to sockets are at most 107 bytes).
-    OSError when nobody listens."""
+    OSError when nobody listens; BlockingIOError when so many wait to be taken that one more is not let in: it may be stopped."""
     descriptor = os.open(os.path.join(directory, "sockets"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        connection.setblocking(False)
         connection.connect(f"/proc/self/fd/{descriptor}/{name}")
+        connection.setblocking(True)
     except BaseException:
         connection.close()
         raise

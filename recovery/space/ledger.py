@@ -41,6 +41,9 @@ from recovery.space.private import open_private, tighten
 from recovery.space.records import Header, LedgerState, Prepare, Record, Sealed, compact_state
 
 END_SUFFIX = ".end"
+TURN, NOTE = 0, 1
+"""Which byte of the note is locked for a turn to sync, and while the note is written."""
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 COMPACT_BYTES = 1 << 20
 """A ledger below this is left as it is: some 2,000 records, read in 20 ms."""
 COMPACT_FACTOR = 2  # of what the last compaction left: so that all compactions together cost no more than the appends did
@@ -198,6 +201,7 @@ class Ledger(LedgerView):
         self._clock = clock
         self._lock = FileLock(path + ".lock", clock)
         self._end = open_private(path + END_SUFFIX, os.O_RDWR | os.O_CREAT, "its note of the end")
+        self._failed: OSError | None = None
 
     def close(self) -> None:
         """Give the file, its end note and its lock file back."""
@@ -239,10 +243,34 @@ class Ledger(LedgerView):
             if not is_synced:
                 self.refresh()  # what others have written meanwhile is covered too, and noted
                 mine = self._reading.written
-            durable.sync_appended(self._descriptor, (), is_synced=is_synced)
+            self._sync_file(is_synced)
             if not is_synced:
                 self._note_end(mine)
         durable.tell_appended(unsynced)  # with no lock held, whoever waited
+
+    def _sync_file(self, is_synced: bool) -> None:
+        """One fdatasync, unless another one's has made it needless. After one that failed none of this handle is believed: the kernel tells
+        of an error once and drops what it could not write, so that the next one would succeed without it."""
+        if self._failed is not None:
+            raise OSError(self._failed.errno, f"{self._failed.strerror} (a sync of the ledger failed before)")
+        try:
+            durable.sync_appended(self._descriptor, (), is_synced=is_synced)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                self._failed = error
+            raise
+
+    def reopen(self) -> None:
+        """In a process that was forked with this handle: have an open file of its own. The kernel tells each open file once that a write
+        failed; of one that is shared, a sync of another process may have been told in this one's place."""
+        held = os.fstat(self._descriptor)
+        fresh = open_private(self.path, self._FLAGS, WHAT)
+        try:
+            found = os.fstat(fresh)
+            if (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino):  # else the next look follows
+                os.dup2(fresh, self._descriptor, inheritable=False)
+        finally:
+            os.close(fresh)
 
     @contextlib.contextmanager
     def _turn(self, mine: int) -> Iterator[None]:
@@ -254,7 +282,7 @@ class Ledger(LedgerView):
         began = self._clock.monotonic()
         is_ours = False
         while not is_ours and self._read_noted() < mine:
-            is_ours = try_lock(self._end)
+            is_ours = try_lock(self._end, TURN)
             waited = self._clock.monotonic() - began
             if not is_ours and waited >= TURN_SECS:
                 break
@@ -264,7 +292,7 @@ class Ledger(LedgerView):
             yield
         finally:
             if is_ours:
-                unlock(self._end)
+                unlock(self._end, TURN)
 
     def _seal(self) -> None:
         if self._size == self._offset:
@@ -293,9 +321,14 @@ class Ledger(LedgerView):
 
     def _note_end(self, lines: int) -> None:
         # Not synced, and written after the sync of the records: it may tell of fewer lines than stand on disk, never of more. Who was
-        # overtaken by a later writer leaves the note as it is.
-        if self._read_noted() < lines:
-            os.pwrite(self._end, b"%d\n" % lines, 0)
+        # overtaken by a later writer leaves the note as it is; of two at once one writes none, so that it never falls.
+        if not try_lock(self._end, NOTE):
+            return
+        try:
+            if self._read_noted() < lines:
+                os.pwrite(self._end, b"%d\n" % lines, 0)
+        finally:
+            unlock(self._end, NOTE)
 
     @property
     def is_large(self) -> bool:

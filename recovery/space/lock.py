@@ -26,10 +26,10 @@ LOCK_SECS = 10.0
 """The bound of whoever judges no holder (spawner, shims, file worker, the registry): above a driver's, which ends who does not let go."""
 
 
-def try_lock(descriptor: int) -> bool:
-    """Take the lock on a file; False when another process has it."""
+def try_lock(descriptor: int, byte: int | None = None) -> bool:
+    """Take the lock on a file, or on one byte of it; False when another process has it."""
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, *_range(byte))
         return True
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EAGAIN):
@@ -37,9 +37,13 @@ def try_lock(descriptor: int) -> bool:
         return False
 
 
-def unlock(descriptor: int) -> None:
-    """Let the lock on a file go."""
-    fcntl.lockf(descriptor, fcntl.LOCK_UN)
+def unlock(descriptor: int, byte: int | None = None) -> None:
+    """Let that lock go."""
+    fcntl.lockf(descriptor, fcntl.LOCK_UN, *_range(byte))
+
+
+def _range(byte: int | None) -> tuple[int, int]:
+    return (0, 0) if byte is None else (1, byte)
 
 
 def choose_pause(waited: float) -> float:

@@ -55,6 +55,7 @@ def run_shim(born: StartShim, driver: socket.socket, ledger: Ledger, directory: 
     os.setsid()
     become_subreaper()
     name_process("shim")
+    ledger.reopen()
     keep_from_commands()
     identity = identify_self(host)
     while isinstance(order := protocol.receive(driver), RunCommand):

@@ -5,7 +5,6 @@ ASK_SECS, and never waited for: who waits for the command goes on meanwhile. A s
 it is done; it has `limit` seconds from the first question that it left open.
 """
 
-import contextlib
 import socket
 from collections.abc import Callable
 
@@ -28,12 +27,15 @@ class SilenceWatch:
         self._clock = clock
         self._limit = limit
         self._open: socket.socket | None = None
+        self._is_full = False
         self._asked = clock.monotonic()  # it has just shown that it lives
 
     def is_silent(self) -> bool:
         """Look once, without waiting; True when the shim has left a question open for longer than the limit."""
         now = self._clock.monotonic()
-        if self._open is None:
+        if self._is_full:
+            self._ask_once()  # its first question is open since it could not be put
+        if self._open is None and not self._is_full:
             if now - self._asked >= min(ASK_SECS, self._limit):
                 self._begin(now)
             return False
@@ -44,14 +46,21 @@ class SilenceWatch:
 
     def _begin(self, now: float) -> None:
         self._asked = now
-        # Nobody listens: it is ending, or its attempt has; its death or its record is waited for as it is.
-        with contextlib.suppress(OSError):
+        self._ask_once()
+
+    def _ask_once(self) -> None:
+        self._is_full = False
+        try:
             self._open = self._ask()
             self._open.setblocking(False)
+        except BlockingIOError:
+            self._is_full = True  # it takes no connection, and has as many waiting as there can be
+        except OSError:
+            pass  # nobody listens: it is ending, or its attempt has; its death or its record is waited for as it is
 
     def _has_answered(self) -> bool:
         if self._open is None:
-            return True
+            return not self._is_full
         try:
             self._open.recv(1)
         except BlockingIOError:
@@ -67,6 +76,7 @@ class SilenceWatch:
 
     def close(self) -> None:
         """Give the connection back."""
+        self._is_full = False
         if self._open is not None:
             self._open.close()
             self._open = None

@@ -63,6 +63,7 @@ def serve(request: StartWorker, connection: socket.socket, ledger: Ledger, clock
     join_mark(request.mark)
     become_subreaper()
     name_process("file worker")
+    ledger.reopen()
     steps.enter("worker", request.epoch)
     identity = identify_self(host)
     append_fenced(ledger, request.epoch, Register("worker", request.epoch, request.mark, identity))

@@ -347,6 +347,24 @@ def test_rule_R6_a_workspace_whose_file_system_may_not_be_mounted_is_not_rebuilt
     assert observe_root(str(sandbox.root / "x"), moved) is RootFact.OTHER, "a file is in its place"
 
 
+def test_rule_D3_a_command_goes_on_while_its_workspace_is_only_out_of_sight(sandbox: Sandbox) -> None:
+    """Moved away under a running command, another directory in its place: the drive stops, the command lives and is reattached to."""
+    script = 'echo $$ >> "$WITNESS"; while [ ! -e "$GATE" ]; do sleep 0.05; done; echo late > late'
+    driver = sandbox.start("run", sandbox.session(bash(script)), epoch=1)
+    wait_until(lambda: sandbox.witness.exists() and sandbox.witness.read_text().endswith("\n"), "the command's start")
+    kill_process(driver.pid)
+    sandbox.root.rename(sandbox.base / "away")
+    sandbox.root.mkdir()
+    (sandbox.root / "mine").touch()
+    assert "root_replaced" in sandbox.drive(expect=78).err
+    assert is_running(int(sandbox.witness.read_text()))
+    shutil.rmtree(sandbox.root)
+    (sandbox.base / "away").rename(sandbox.root)
+    sandbox.gate.touch()
+    sandbox.drive()
+    assert files(sandbox.root) == {"late": b"late\n"} and sandbox.settled() == [(1, 1, "finished", sandbox.labels()[0])]
+
+
 def test_rule_R6_a_write_call_goes_on_in_a_rebuilt_root(sandbox: Sandbox) -> None:
     """The file worker serves the new root: the side directory and the identity are those of the rebuilt one."""
     session = sandbox.session(bash("echo one > one"), write("two", "two"), write("three", "three"))

@@ -6,7 +6,7 @@ Asked only by a shim that still has a child once its leaf is empty, so that it c
 
 import os
 
-from eventlog.errors import FenceIncompleteError
+from eventlog.errors import FenceIncompleteError, InternalError
 from eventlog.ports import Clock
 from recovery.space.marks.cgroup import LEAVES
 from recovery.space.marks.descendants import describe, is_zombie, kill_child_of, list_children, reap_children
@@ -20,7 +20,8 @@ def end_strays(value: str, clock: Clock, seconds: float = DEATH_SECS) -> int:
     Raises FenceIncompleteError naming who lives after `seconds`.
     """
     space = os.path.basename(os.path.dirname(value))
-    assert space.startswith(LEAVES), value
+    if not space.startswith(LEAVES):
+        raise InternalError(f"{value} is no leaf of a space: whose children are strays cannot be told")
     deadline = clock.monotonic() + seconds
     seen: set[int] = set()
     while reap_children():

@@ -229,30 +229,23 @@ def check_label(sandbox: Sandbox, says: str) -> None:
         assert (sandbox.ledger_path.read_bytes() if sandbox.ledger_path.exists() else None) == before[1]
 
 
-def test_the_missing_root_of_a_session_ends_with_its_label(sandbox: Sandbox) -> None:
-    """D3: nothing is made in its place, and a person is not told to create it."""
+def test_the_missing_root_of_a_session_is_rebuilt_by_its_session_file_too(sandbox: Sandbox) -> None:
+    """D3: a person is not told to create it."""
     session = interrupt_session(sandbox)
     sandbox.root.rename(sandbox.base / "moved")
-    for arguments in (("drive", sandbox.state), ("run", session)):
-        refused = sandbox.run(*arguments)
-        assert refused.code == 78, refused.err
-        assert "root_lost: the workspace root is missing; put the session's own directory back" in refused.sentence()
-    assert not sandbox.root.exists()
-    (sandbox.base / "moved").rename(sandbox.root)
-    sandbox.drive(expect=78)
-    assert sandbox.settled() == [(1, 1, "interrupted", "restore_and_interrupt")]
+    again = sandbox.run("run", session)
+    assert again.code == 78 and "root_lost: workspace rebuilt" in again.err, again.err
+    assert sandbox.root.is_dir() and sandbox.settled() == [(1, 1, "interrupted", "interrupt_restored")]
 
 
-@pytest.mark.parametrize(("content", "label"), [(False, "root_lost"), (True, "root_replaced")])
-def test_another_directory_as_root_ends_with_its_label(sandbox: Sandbox, content: bool, label: str) -> None:
+def test_another_directory_as_root_ends_with_its_label(sandbox: Sandbox) -> None:
     interrupt_session(sandbox)
     sandbox.root.rename(sandbox.base / "moved")
     sandbox.root.mkdir()
-    if content:
-        (sandbox.root / "precious").write_text("not the session's")
+    (sandbox.root / "precious").write_text("not the session's")
     before = read_tree(sandbox.root)
     refused = sandbox.run("drive", sandbox.state)
-    assert (refused.code, refused.sentence().split(":")[1].strip()) == (78, label)
+    assert (refused.code, refused.sentence().split(":")[1].strip()) == (78, "root_replaced")
     assert read_tree(sandbox.root) == before
 
 

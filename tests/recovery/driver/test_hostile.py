@@ -68,8 +68,10 @@ def test_plan_does_not_take_the_last_drivers_restore_for_its_own(sandbox: Sandbo
 def test_a_plan_that_needs_a_person_does_not_promise_to_go_on(sandbox: Sandbox) -> None:
     cut_call(sandbox)
     sandbox.root.rename(sandbox.base / "moved")
+    sandbox.root.mkdir()
+    (sandbox.root / "another").touch()
     told = sandbox.run("plan", sandbox.state)
-    assert told.code == 2 and told.out.splitlines()[0].endswith("then a person is needed")
+    assert told.code == 2 and "root_replaced" in told.out and told.out.splitlines()[0].endswith("then a person is needed")
 
 
 @pytest.mark.parametrize("closed", [(1,), (0, 1, 2)], ids=["stdout", "all"])

@@ -4,6 +4,7 @@ The note beside the ledger tells of no line that was not synced; a disk that is 
 """
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -18,8 +19,8 @@ from eventlog.ports import LinuxHost, SystemClock
 from recovery.space import ledger_lines
 from recovery.space.attach import FIRST_LOOK_SECS, LOOK_SECS, attach
 from recovery.space.keys import Replay, announce, prepare
-from recovery.space.ledger import END_SUFFIX, TURN_SECS, Ledger, LedgerView, append_fenced, read_end
-from recovery.space.lock import PAUSE_SHARE, SHORTEST_PAUSE_SECS, FileLock
+from recovery.space.ledger import END_SUFFIX, TURN, TURN_SECS, Ledger, LedgerView, append_fenced, read_end
+from recovery.space.lock import PAUSE_SHARE, SHORTEST_PAUSE_SECS, FileLock, try_lock
 from recovery.space.records import Advance, LedgerState, Record, ScanFailed
 from tests.recovery.space.ledgers import EXITED, PREPARED, STARTED, make_ledger, open_ledger, prepare_key
 
@@ -163,14 +164,14 @@ class _Calling:
 
 
 @contextlib.contextmanager
-def holder_of(path: str) -> Iterator[Callable[[], None]]:
-    """Another process that has a lock and keeps it, until it is killed by what is given, or at the end."""
+def holder_of(path: str, byte: int | None = None) -> Iterator[Callable[[], None]]:
+    """Another process that has the lock on a file, or on a byte of it, and keeps it, until it is killed by what is given, or at the end."""
     reader, writer = os.pipe()
     if (pid := os.fork()) == 0:
         try:
-            with FileLock(path, SystemClock(), "lock").held():
-                os.write(writer, b".")
-                signal.pause()
+            assert try_lock(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), byte)
+            os.write(writer, b".")
+            signal.pause()
         finally:
             os._exit(1)
     os.close(writer)
@@ -207,7 +208,7 @@ def test_who_waits_for_another_one_s_sync_finds_his_line_noted(tmp_path: Path, m
     clock = _Calling(noted_secs, lambda: Path(made.path + END_SUFFIX).write_bytes(b"4\n"))
     mine = Ledger(made.path, clock)
     syncs = Syncs(monkeypatch)
-    with holder_of(made.path + END_SUFFIX):
+    with holder_of(made.path + END_SUFFIX, TURN):
         append_fenced(mine, 1, STARTED)
     assert (syncs.take(), clock.now <= 2 * noted_secs + 0.001) == ([True], True)
     mine.close()
@@ -218,7 +219,7 @@ def test_who_waits_for_one_frozen_in_his_sync_syncs_for_himself(tmp_path: Path, 
     clock = _Calling(2 * TURN_SECS, lambda: pytest.fail("it waits for longer than TURN_SECS"))
     mine = Ledger(made.path, clock)
     syncs = Syncs(monkeypatch)
-    with holder_of(made.path + END_SUFFIX):
+    with holder_of(made.path + END_SUFFIX, TURN):
         append_fenced(mine, 1, STARTED)
     assert (syncs.take(), read_end(made.path), clock.now >= TURN_SECS) == ([False], 4, True)
     mine.close()
@@ -282,3 +283,40 @@ def test_an_end_is_told_within_as_long_again_as_it_was_waited_for(tmp_path: Path
     assert attach(str(tmp_path), view, "k", 1, clock, LinuxHost(), lambda *_: None) == EXITED
     assert late_secs <= clock.now <= min(2 * late_secs, late_secs + LOOK_SECS) + FIRST_LOOK_SECS
     view.close()
+
+
+def test_after_a_sync_that_failed_no_later_one_of_the_handle_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel tells of an error once: the next sync would succeed without what was dropped. A lack of room is tried again."""
+    made, real = make_ledger(tmp_path, PREPARED), os.fdatasync
+
+    def fail(number: int) -> Callable[[int], None]:
+        def sync(descriptor: int) -> None:
+            raise OSError(number, os.strerror(number))
+
+        return sync
+
+    monkeypatch.setattr(os, "fdatasync", fail(errno.ENOSPC))
+    with pytest.raises(OSError, match="No space"):
+        append_fenced(made, 1, ScanFailed(1, 1, "one"))
+    monkeypatch.setattr(os, "fdatasync", real)
+    append_fenced(made, 1, ScanFailed(1, 1, "two"))
+    assert read_end(made.path) == 5
+    monkeypatch.setattr(os, "fdatasync", fail(errno.EIO))
+    with pytest.raises(OSError, match="Input/output"):
+        append_fenced(made, 1, ScanFailed(1, 1, "three"))
+    monkeypatch.setattr(os, "fdatasync", real)
+    with pytest.raises(OSError, match="failed before"):
+        append_fenced(made, 1, ScanFailed(1, 1, "four"))
+    assert read_end(made.path) == 5, "what may not be on disk is in no note"
+
+
+def test_a_forked_process_has_an_open_file_of_its_own(tmp_path: Path) -> None:
+    """What a write error is told to: seen by the place in the file, which a shared one would share."""
+    made = make_ledger(tmp_path, PREPARED)
+    shared = os.dup(made._descriptor)
+    made.reopen()
+    os.lseek(made._descriptor, 7, os.SEEK_SET)
+    assert os.lseek(shared, 0, os.SEEK_CUR) != 7
+    os.close(shared)
+    append_fenced(made, 1, ScanFailed(1, 1, "goes on"))
+    assert open_ledger(made.path).state.scan_failures == {1: 1}

@@ -17,7 +17,7 @@ from recovery.space import users
 from recovery.space.marks.cgroup import explain_cgroup_base
 from recovery.space.records import Start
 from recovery.space.users import find_users, list_begun_since
-from tests.helpers import is_running, wait_until
+from tests.helpers import is_running, kill_process, wait_until
 from tests.recovery.sessions import Driver, Sandbox, bash
 from tests.recovery.space.test_left_behind import records, sleepers
 
@@ -85,6 +85,22 @@ def test_rule_S11_what_a_daemon_runs_for_the_call_is_ended_before_its_outcome(sa
     with begun(daemon_starts({"CALL_KEY": held.key}, Path("/"))) as pid:
         assert held.let_go().code == 0, held.driver.err
         assert not is_running(pid)
+
+
+def test_rule_I7_what_a_cut_call_handed_on_is_dead_before_a_path_is_restored(sandbox: Sandbox) -> None:
+    """Its shim and driver are killed; what a daemon runs for it is in no mark and would write on while the workspace is restored."""
+    held = Held(sandbox, on_interrupted="continue")
+    shim = next(record["identity"]["pid"] for record in records(sandbox, "start"))
+    with begun(daemon_starts({"CALL_KEY": held.key}, Path("/"))) as pid:
+        kill_process(held.driver.pid)
+        kill_process(shim)
+        step = "driver@2:restored.syncfs.before:1"
+        second = sandbox.start("drive", sandbox.state, epoch=2, wait=(step,))
+        sandbox.steps.wait(step, second)
+        assert not is_running(pid), "before the restore is said to have ended, and before its first move"
+        sandbox.steps.release(step)
+        assert second.end() == 0, second.err
+    assert sandbox.labels() == ["restore_and_interrupt"]
 
 
 def test_rule_S11_and_counts_where_nothing_may_be_left(sandbox: Sandbox) -> None:

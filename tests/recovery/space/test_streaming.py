@@ -25,6 +25,7 @@ from recovery.space.output import HEAD_BYTES, TAIL_BYTES, OutputKeeper
 from recovery.space.protocol import Attach, Hello, HelloAnswer, OutputFrame, Stale
 from recovery.space.readers import MOST_CONNECTIONS
 from recovery.space.records import Exited, Prepare, Start
+from recovery.space.silence import SilenceWatch
 from tests.helpers import DEADLINE_SECS, is_running, kill_process, wait_until
 from tests.recovery.space.spaces import CLOCK, HOST, LooseSpace, open_space
 
@@ -323,6 +324,27 @@ def test_rule_S3_an_exit_that_its_shim_has_not_synced_yet_is_synced_before_it_is
     finally:
         view.close()
     assert told == ["synced", 7, 7], "the second time it is known to be on disk"
+
+
+def test_a_shim_whose_queue_is_full_holds_nobody_up_who_would_ask_it(space: LooseSpace) -> None:
+    """One that was stopped takes no connection; who comes last is refused at once, and does not wait to be let in."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.join(space.paths.directory, "sockets", "full"))
+        listener.listen(0)
+        waiting = []
+        with pytest.raises(BlockingIOError):
+            for _ in range(10):
+                waiting.append(attaching.connect_shim(space.paths.directory, "full"))
+        clock = FakeClock()
+        watch = SilenceWatch(lambda: attaching.connect_shim(space.paths.directory, "full"), clock, 60.0)
+        clock.advance(6)
+        assert not watch.is_silent(), "its first question could not be put"
+        clock.advance(59)
+        assert not watch.is_silent()
+        clock.advance(1)
+        assert watch.is_silent()
+        for connection in waiting:
+            connection.close()
 
 
 def test_rule_T2_a_reader_whose_shim_a_newer_epoch_killed_is_fenced_and_not_told_of_a_loss(space: LooseSpace) -> None:
