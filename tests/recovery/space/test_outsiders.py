@@ -90,7 +90,7 @@ def test_rule_S11_what_a_daemon_runs_for_the_call_is_ended_before_its_outcome(sa
 def test_rule_I7_what_a_cut_call_handed_on_is_dead_before_a_path_is_restored(sandbox: Sandbox) -> None:
     """Its shim and driver are killed; what a daemon runs for it is in no mark and would write on while the workspace is restored."""
     held = Held(sandbox, on_interrupted="continue")
-    shim = next(record["identity"]["pid"] for record in records(sandbox, "start"))
+    shim = next(record["identity"]["pid"] for record in records(sandbox, "start") if record["key"] == held.key)
     with begun(daemon_starts({"CALL_KEY": held.key}, Path("/"))) as pid:
         kill_process(held.driver.pid)
         kill_process(shim)
