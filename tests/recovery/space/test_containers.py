@@ -22,7 +22,7 @@ from tests.recovery.sessions import Sandbox, bash
 from tests.recovery.space.ledgers import make_ledger, prepare_key, view
 from tests.recovery.space.test_kill_shapes import MARKS
 
-RUN = 'echo $$ >> "$WITNESS"; echo one > a; sleep 300'
+RUN = 'echo one > a; echo $$ >> "$WITNESS"; sleep 300'
 ENVIRONMENT = {"SESSION_KILL_MARK": "environment"}
 
 
