@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from eventlog.errors import MisuseError
 from eventlog.show import show_text
-from recovery.command_space import Opener, ended_json
+from recovery.command_space import Opener, ended_json, read_input
 from recovery.opening import is_finished
 from recovery.space.file_request import Delete, Edit, FileRequest, Write
 from recovery.space.standalone import StandaloneSpace
@@ -58,11 +58,7 @@ def _read_act(order: ChangeOrder) -> Write | Edit | Delete:
         return Edit(path, os.fsencode(order.old), os.fsencode(order.new))
     if order.content is None:
         return Delete(path)
-    try:
-        with open(order.content, "rb") as file:
-            return Write(path, file.read())
-    except OSError as error:
-        raise MisuseError(f"--write {show_text(order.content)}: {error.strerror}; name a file that can be read") from error
+    return Write(path, read_input("--write", order.content))
 
 
 def has_workspace(directory: str) -> bool:

@@ -4,7 +4,9 @@ A key that is started by hand has no intent in any log and is never part of a de
 """
 
 import json
+import math
 import os
+import stat
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -75,7 +77,8 @@ def start(order: StartOrder, opener: Opener) -> int:
     """Start a command, wait for its end, tell how it ended; the exit code is not the command's. Output comes live, or in the JSON."""
     if not order.arguments:
         raise MisuseError("there is no command; write it after --, for example `-- bash -c 'echo hello'`")
-    stdin = _read_input(order.stdin) if order.stdin else None
+    _check_order(order, opener)
+    stdin = read_input("--stdin", order.stdin) if order.stdin else None
     environment = sorted(os.environb.items())
     request = CommandRequest(
         order.key, [os.fsencode(word) for word in order.arguments], os.fsencode(os.path.abspath(order.where)), environment, stdin,
@@ -103,12 +106,25 @@ def parse_left_behind(value: str) -> LeftBehind:
             raise MisuseError(f"--policy {show_text(other)} is none of kill, keep, fail; leave it out for kill")
 
 
-def _read_input(path: str) -> bytes:
+def _check_order(order: StartOrder, opener: Opener) -> None:
+    """Raise MisuseError for what could not be done, before anything is made."""
+    limit = order.timeout_secs
+    if limit is not None and not 0 < limit < math.inf:
+        raise MisuseError(f"--timeout {limit}: a time limit is a positive number of seconds; leave it out for none")
+    if order.left_behind == "keep" and choose_marks(opener.mark).kind == "environment":
+        raise MisuseError("--policy keep needs a stronger kill mark than environment: nothing is provable of what outlives its shim")
+
+
+def read_input(option: str, path: str) -> bytes:
+    """The content of a regular file; a pipe or a device might never end. Raises MisuseError."""
     try:
-        with open(path, "rb") as file:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise MisuseError(f"{option} {show_text(path)} is not a regular file; name one that has an end")
             return file.read()
     except OSError as error:
-        raise MisuseError(f"--stdin {show_text(path)}: {error.strerror}; name a file that can be read") from error
+        raise MisuseError(f"{option} {show_text(path)}: {error.strerror}; name a file that can be read") from error
 
 
 def _wait(space: Space, epoch: int, key: str, as_json: bool) -> Ended:
@@ -129,6 +145,8 @@ def _wait(space: Space, epoch: int, key: str, as_json: bool) -> Ended:
 
 def _write(stream: StreamName, data: bytes) -> None:
     file = sys.stdout if stream == "out" else sys.stderr
+    if file is None:  # closed by whoever started us: nobody wants it
+        return
     file.flush()
     file.buffer.write(data)
     file.buffer.flush()
@@ -229,6 +247,11 @@ def kill(directory: str, key: str, as_json: bool, opener: Opener) -> int:
         ended = space.end(space.facts().floor, key)
     finally:
         space.close()
+    if ended.word is AttemptWord.KEPT:
+        raise MisuseError(
+            f"{show_text(key)}: its command has ended, and what it left behind was kept by policy; "
+            f"`recovery space advance --dir {show_text(directory)} --epoch {ended.epoch + 1}` ends that"
+        )
     _tell_end(ended, as_json, {})
     return 0
 

@@ -8,7 +8,7 @@ import os
 from typing import assert_never
 
 from eventlog import events, steps
-from eventlog.errors import InternalError, NeedsPersonError, ScanError
+from eventlog.errors import InternalError, NeedsPersonError, ScanError, StaleEpochError
 from eventlog.records import Record
 from eventlog.show import show_path, show_text
 from eventlog.values import ContentId
@@ -112,7 +112,12 @@ def _note_synced(context: Context, evidence: Evidence) -> None:
 
 
 def gather_all(context: Context) -> Evidence:
-    """All facts; a scan that fails while a call is open is counted (C5)."""
+    """All facts; a scan that fails while a call is open is counted (C5).
+
+    Raises StaleEpochError: a ledger that a newer epoch has taken knows more of the log than this driver does, which must not look like a
+    log that lost its tail."""
+    if context.ledger.floor > context.epoch:
+        raise StaleEpochError(f"epoch {context.epoch} was superseded by epoch {context.ledger.floor}")
     state = context.journal.state
     try:
         return gather(

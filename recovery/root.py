@@ -63,6 +63,8 @@ def describe_root(fact: RootFact, root: str, state: SessionState) -> str:
                 f"{Label.ROOT_UNMOUNTED.value}: nothing is at {shown}; {why}then drive again, or "
                 "`recovery settle STATE_DIR --rebuild` makes the workspace anew from the log"
             )
+        case RootFact.OTHER if not os.path.isdir(root):
+            return f"{Label.ROOT_REPLACED.value}: {shown} is not a directory; move it away and drive again, and the workspace is rebuilt"
         case RootFact.OTHER:
             return (
                 f"{Label.ROOT_REPLACED.value}: {shown} is not the session's own directory; put that one back and drive again, or "

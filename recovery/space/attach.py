@@ -11,6 +11,8 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from blake3 import blake3
+
 from eventlog.errors import BusyError, CorruptError, LostProcessError, MisuseError, StaleEpochError
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import is_alive
@@ -202,6 +204,9 @@ def read_output(directory: str, mark: str, exited: Exited) -> tuple[bytes, bytes
             f"{exited.key}: {exited.output_kept} and {exited.stderr_kept} bytes of output were kept, {len(out)} and {len(err)} are there; "
             "put the space's own output files back"
         )
+    for kept, total, digest in ((out, exited.output_total, exited.digest), (err, exited.stderr_total, exited.stderr_digest)):
+        if not exited.missing and digest and len(kept) == total and blake3(kept).hexdigest() != digest:
+            raise CorruptError(f"{exited.key}: its output is not what was written; put the space's own output files back")
     return (b"", b"") if exited.missing else (out, err)
 
 

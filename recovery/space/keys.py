@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from eventlog import steps
-from eventlog.errors import InternalError, KeySpentError, RequestMismatchError
+from eventlog.errors import InternalError, KeySpentError, MisuseError, RequestMismatchError
 from eventlog.show import show_text
 from recovery.space.epochs import check_epoch
 from recovery.space.ledger import Ledger, LedgerTransaction
@@ -82,6 +82,16 @@ def _judge_absent(state: LedgerState, key: str, call: int | None) -> New | Spent
     return New()
 
 
+def check_key(key: str) -> None:
+    """Raise MisuseError for a key that no record can hold."""
+    try:
+        is_text = bool(key.encode())
+    except UnicodeEncodeError:
+        is_text = False
+    if not is_text:
+        raise MisuseError(f"key {show_text(key)!r}: a key is UTF-8 text that is not empty; name another")
+
+
 def prepare(ledger: Ledger, record: Prepare, *, is_told: bool = True) -> New | Attach | Replay:
     """Announce an attempt, or find it announced, in one transaction.
 
@@ -89,6 +99,7 @@ def prepare(ledger: Ledger, record: Prepare, *, is_told: bool = True) -> New | A
     Raises StaleEpochError, MisuseError (no epoch, or one above the floor), RequestMismatchError, KeySpentError.
     """
     check_epoch(record.epoch)
+    check_key(record.key)
     steps.reach("ledger.prepare.before")
     with ledger.transaction() as transaction:
         add = transaction.append_shared if is_told else transaction.announce

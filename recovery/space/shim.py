@@ -46,6 +46,7 @@ READ_BYTES = 1 << 16
 RECORD_PAUSE_SECS = 0.25
 RECORD_SECS = 30.0
 """How long a shim tries to record an exit that the disk does not take: far above a passing shortage, below the stall of a driver."""
+LONGEST_SLEEP_SECS = 86_400.0  # what a selector takes is bounded by milliseconds in 32 bits; a longer time limit is looked at once a day
 NEVER = 1 << 62
 
 
@@ -216,7 +217,7 @@ class _Shim:
     def _patience(self, deadline: float | None, readers: Readers) -> float | None:
         """How long the loop may sleep; None for ever."""
         until = None if deadline is None else max(0.0, deadline - self._clock.monotonic())
-        return min((secs for secs in (until, readers.wait_secs) if secs is not None), default=None)
+        return min((secs for secs in (until, readers.wait_secs, LONGEST_SLEEP_SECS) if secs is not None), default=None)
 
     def _end_command(self) -> None:
         if self._command is not None:

@@ -85,6 +85,7 @@ class StandaloneSpace:
         self._ledger = Ledger(paths.ledger, clock)
         self._local: LocalSpace | None = None
         self._epoch = 0
+        self._swept = 0
         self._is_closed = False
 
     @property
@@ -129,16 +130,24 @@ class StandaloneSpace:
             before = {key for key, attempt in state.attempts.items() if attempt.fate == "condemned"}
             fates = advance_ledger(transaction, epoch, "", (state.log_seq, state.log_hash), set(claim), self._host)
         greet_claimed(self._ledger, epoch, self._paths)
-        Sweep(self._paths.directory, self._clock, self._host).kill_condemned(self._ledger, epoch, claimed_shims(self._ledger.state))
+        self._sweep(epoch)
         attempts = self._refresh().attempts
         claimed = tuple(key for key in fates if key in attempts and attempts[key].fate == "claimed")
         return Advanced(epoch, claimed, tuple(key for key in fates if key not in claimed and key not in before))
+
+    def _sweep(self, epoch: int) -> None:
+        """Have what the advance to `epoch` condemned killed and proved dead, once for a handle. Before anything begins under that epoch:
+        whoever advanced may have died in the middle, or could not prove it (I7). Raises FenceIncompleteError."""
+        if self._swept != epoch:
+            Sweep(self._paths.directory, self._clock, self._host).kill_condemned(self._ledger, epoch, claimed_shims(self._ledger.state))
+            self._swept = epoch
 
     def start(self, epoch: int, request: CommandRequest) -> How:
         request = msgspec.structs.replace(request, is_confined=self._bubblewrap is not None)
         leaf = "h" + blake3(request.key.encode("utf-8", "surrogateescape")).hexdigest(12)
         self._check_fence(epoch)
         check_at_floor(epoch, self._ledger.state.floor, self._ledger.name)
+        self._sweep(epoch)
         local = self._local_at(epoch)
         state = self._ledger.state
         record = Prepare(
@@ -163,6 +172,7 @@ class StandaloneSpace:
             )
         self._check_fence(epoch)
         check_at_floor(epoch, self._ledger.state.floor, self._ledger.name)
+        self._sweep(epoch)
         changes = FileChanges(workspace, self._ledger)
         known = changes.find(request)
         if known is not None:

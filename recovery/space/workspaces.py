@@ -22,6 +22,7 @@ from recovery.space.places import contains, look_at
 from recovery.workspace.side import read_root_identity
 
 NAME = "workspace"
+_STATES = (("ledger", "ledger.end"), ("log.sqlite", "space"))  # of a space, of a session
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -66,6 +67,19 @@ def find_workspace(directory: str, space_id: str, holders: Holders) -> Workspace
     return Workspace(record.root, record.identity, SPACE_HOLDER + space_id, directory, holders)
 
 
+def _check_no_state(root: str) -> None:
+    """Raise MisuseError where `root` is, has directly below it, or lies in the directory of a space or the state of a session."""
+    above = [root]
+    while above[-1] != os.path.dirname(above[-1]):
+        above.append(os.path.dirname(above[-1]))
+    for place in (os.path.join(root, "space"), *above):
+        if any(all(os.path.lexists(os.path.join(place, name)) for name in names) for names in _STATES):
+            raise MisuseError(
+                f"the workspace {show_text(root)}: {show_text(place)} is the directory of a space or the state of a session, "
+                "whose files no command may change; name another"
+            )
+
+
 def bind_workspace(
     directory: str, space_id: str, root: str, holders: Holders, ids: Ids, is_finished: Callable[[str], bool]
 ) -> Workspace:  # fmt: skip
@@ -83,6 +97,7 @@ def bind_workspace(
     place, own = look_at(real), look_at(directory)
     if contains(place, own) or contains(own, place):
         raise MisuseError(f"the workspace {show_text(real)} and the space in {show_text(directory)} contain each other; move one out")
+    _check_no_state(real)
     holders.claim(real, SPACE_HOLDER + space_id, directory, is_finished)
     if known is not None:
         return known

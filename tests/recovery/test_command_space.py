@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from eventlog.ports import LinuxHost, SystemClock
+from recovery.space.advance import advance_ledger
+from recovery.space.ledger import Ledger
 from tests.helpers import is_running, wait_until
 
 RECOVERY = [sys.executable, "-m", "recovery"]
@@ -215,3 +218,64 @@ def test_rule_S5_a_stopped_shim_is_named_to_who_waits_for_its_command(hand: Hand
     hand.environment.pop("SESSION_SILENT_SECS")
     assert hand.ask("kill", hand.directory, "k", "--json")["exit"]["kind"] == "signaled"
     starter.communicate(timeout=60)
+
+
+# Found by attack from outside
+
+
+def test_rule_I7_an_advance_that_was_killed_is_finished_before_anything_begins_under_its_epoch(hand: Hand) -> None:
+    """The floor is up and the older command lives: whoever starts next ends it first."""
+    script = f"echo $$ > {hand.base}/pid; sleep 300"
+    first = hand.begin("space", "start", "--dir", hand.directory, "--key", "old", "--epoch", "1", "--", "bash", "-c", script)
+    wait_until(lambda: (hand.base / "pid").exists() and (hand.base / "pid").read_text().endswith("\n"), "the command's start")
+    ledger = Ledger(str(Path(hand.directory, "ledger")), SystemClock())
+    with ledger.transaction() as transaction:  # all that an advance does before its kills
+        advance_ledger(transaction, 2, "", (0, ""), (), LinuxHost())
+    ledger.close()
+    old = int((hand.base / "pid").read_text())
+    assert is_running(old)
+    hand.ask("space", "start", "--dir", hand.directory, "--key", "new", "--epoch", "2", "--json", "--", "true")
+    assert not is_running(old)
+    first.communicate(timeout=60)
+
+
+def test_a_time_limit_of_a_month_is_one(hand: Hand) -> None:
+    """A selector takes no more than 32 bits of milliseconds; the shim must not end over that."""
+    ended = hand.start("k", "sleep 0.2", 1, "--timeout", "1e7")
+    assert (ended["state"], ended["exit"]["code"]) == ("exited", 0)
+
+
+def test_kept_output_that_was_changed_is_not_given_out(hand: Hand) -> None:
+    hand.start("k", "echo true")
+    [output] = [path for path in Path(hand.directory, "output").rglob("*") if path.is_file() and path.stat().st_size]
+    output.write_bytes(b"fals\n")
+    assert "is not what was written" in hand.refused(78, "logs", hand.directory, "k")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--key", "\udcff", "--epoch", "1"), "UTF-8"),
+        (("--key", "", "--epoch", "1"), "UTF-8"),
+        (("--key", "k", "--epoch", "1", "--timeout", "nan"), "positive number of seconds"),
+        (("--key", "k", "--epoch", "1", "--timeout", "0"), "positive number of seconds"),
+        (("--key", "k", "--epoch", "1", "--mark", "environment", "--policy", "keep"), "stronger kill mark"),
+        (("--key", "k", "--epoch", "1", "--stdin", "/dev/zero"), "not a regular file"),
+    ],
+)
+def test_what_cannot_be_started_is_one_sentence_and_starts_nothing(hand: Hand, more: tuple[str, ...], said: str) -> None:
+    made = hand.base / "made"
+    assert said in hand.refused(78, "space", "start", "--dir", hand.directory, *more, "--", "touch", str(made))
+    assert not made.exists()
+
+
+def test_no_space_or_state_of_a_session_is_a_workspace(hand: Hand) -> None:
+    hand.start("k", "true")
+    other = str(hand.base / "other")
+    content = hand.base / "content"
+    content.write_text("mine")
+    before = Path(hand.directory, "ledger").read_bytes()
+    for root in (hand.directory, str(Path(hand.directory, "output"))):
+        words = ("space", "change", "--dir", other, "--epoch", "1", "--workspace", root, "--key", "c", "--write", str(content), "ledger")
+        assert "is the directory of a space or the state of a session" in hand.refused(78, *words)
+    assert Path(hand.directory, "ledger").read_bytes() == before
