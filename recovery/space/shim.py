@@ -47,6 +47,7 @@ RECORD_PAUSE_SECS = 0.25
 RECORD_SECS = 30.0
 """How long a shim tries to record an exit that the disk does not take: far above a passing shortage, below the stall of a driver."""
 LONGEST_SLEEP_SECS = 86_400.0  # what a selector takes is bounded by milliseconds in 32 bits; a longer time limit is looked at once a day
+QUEUE = 256  # who connects is let in at once: a queue that is full says that its shim takes nobody any more
 NEVER = 1 << 62
 
 
@@ -72,7 +73,7 @@ def _listen(directory: str, leaf: str) -> Iterator[socket.socket]:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             _bind(listener, f"/proc/self/fd/{descriptor}/{leaf}", leaf, descriptor)
-            listener.listen(16)
+            listener.listen(QUEUE)
             yield listener
         durable.unlink(leaf, "socket", directory=descriptor)
     finally:
