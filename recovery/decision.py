@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from eventlog.errors import InternalError
 from recovery.facts import (
+    LOST_ROOTS,
     AttemptFact,
     BootFact,
     CallFact,
@@ -39,7 +40,7 @@ def _is_command(facts: Facts) -> bool:
 
 
 def _is_lost(facts: Facts) -> bool:
-    return facts.root in (RootFact.MISSING, RootFact.EMPTY_OTHER)
+    return facts.root in LOST_ROOTS
 
 
 def _may_rerun(facts: Facts) -> bool:

@@ -35,6 +35,10 @@ class RootFact(Enum):
     OTHER = "other"
 
 
+LOST_ROOTS = frozenset({RootFact.MISSING, RootFact.EMPTY_OTHER})
+"""What is rebuilt without asking: nothing is there that could be anybody's."""
+
+
 class CallFact(Enum):
     """The last call."""
 

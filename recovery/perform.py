@@ -16,14 +16,14 @@ from recovery import calls
 from recovery.capture import capture_outside, commit_look, count_scan_failure, describe_outside_deletion
 from recovery.context import Context
 from recovery.decision import decide
-from recovery.facts import BootFact, DifferenceFact, LedgerFact
+from recovery.facts import LOST_ROOTS, BootFact, DifferenceFact, LedgerFact
 from recovery.files import mark_root, ready_side, take_root
 from recovery.gather import Evidence, gather
 from recovery.labels import INTERRUPTS, NOT_ACTED_ON, REBUILDS, Label
 from recovery.left_behind import UNSTABLE, handle_outsiders, is_stale
 from recovery.person_restore import Aim, aim_at, check_room, decide_restore, undo_calls
 from recovery.restore import complete_restore, forget_contents, open_obligation, sync_workspace
-from recovery.root import LOST, describe_root, observe_root
+from recovery.root import describe_root, observe_root
 from recovery.space.advance import claimed_keys
 from recovery.space.ledger import append_fenced
 from recovery.space.records import Condemn
@@ -228,7 +228,7 @@ def _decided(context: Context, label: Label, facts: dict[str, object]) -> events
 
 def _ensure_root(context: Context) -> None:
     """Make the root anew where it is lost; from here on the log knows the new one, and no file is in it yet (R6)."""
-    if observe_root(context.root, context.journal.state) in LOST:
+    if observe_root(context.root, context.journal.state) in LOST_ROOTS:
         context.journal.append([Record(take_root(context, "rebuilt"))], (), "root")
 
 

@@ -9,9 +9,6 @@ from recovery.labels import Label
 from recovery.state import SessionState
 from recovery.workspace.side import RootIdentity, is_same_root, read_root_identity, recorded_root, tell_unmounted
 
-LOST = frozenset({RootFact.MISSING, RootFact.EMPTY_OTHER})
-"""What is rebuilt without asking: nothing is there that could be anybody's."""
-
 
 def recorded_identity(state: SessionState) -> RootIdentity:
     """The identity of the directory that is the session's workspace now."""

@@ -32,7 +32,7 @@ from recovery.capture import Capture, capture_outside, commit_look
 from recovery.context import Context
 from recovery.decision import decide
 from recovery.driver.heartbeat import Heartbeat
-from recovery.facts import LedgerFact
+from recovery.facts import LOST_ROOTS, LedgerFact
 from recovery.gather import gather, open_ledger_fact
 from recovery.journal import Journal, Known, only_stream, read_state
 from recovery.opening import (
@@ -49,7 +49,7 @@ from recovery.opening import (
 )
 from recovery.perform import describe_row, recover
 from recovery.restore import sync_workspace
-from recovery.root import LOST, observe_root
+from recovery.root import observe_root
 from recovery.script import BashCall, Call, OnInterrupted, Session, call_from_json, call_to_json, decode_bytes
 from recovery.settings import Settings
 from recovery.space.bubblewrap import Bubblewrap, SpaceKind, choose_bubblewrap, parse_space
@@ -420,7 +420,7 @@ def _open_ledger(path: str, clock: Clock) -> Ledger | LogMissingError | CorruptE
 def _is_root_lost(root: str, state: SessionState) -> bool:
     """Whether the workspace is seen to be lost; one that cannot be looked at, or may not be mounted, may come back with all that runs."""
     try:
-        return observe_root(root, state) in LOST
+        return observe_root(root, state) in LOST_ROOTS
     except ScanError:
         return False
 

@@ -1,6 +1,7 @@
 """Rule S11: what a command leaves running is killed, kept or held against it, as the session or the environment says."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -167,6 +168,21 @@ def test_rule_C8_what_a_kept_process_writes_makes_the_image_stale_and_stops_the_
     assert (sleepers(sandbox), (sandbox.root / "a").read_text(), (sandbox.root / "log").read_text()) == ([], "two\n", "up\n")
     assert [(event.call, event.untracked) for event in sandbox.of_kind(events.CallSettled)][2:] == [(3, [])]
     assert [event.untracked for event in sandbox.of_kind(events.WorkspaceObserved)] == [[]]
+
+
+def test_rule_C8_a_lost_workspace_is_not_rebuilt_to_a_stale_image_unasked(sandbox: Sandbox) -> None:
+    mark = next((mark.values[0] for mark in STRONG if not mark.marks[0].args[0]), "")
+    if not mark:
+        pytest.skip("only the environment mark is to be had here")
+    session = sandbox.session(bash(writing(sandbox, "log")), bash("true"), left_behind="keep")
+    assert sandbox.run("run", session, SESSION_KILL_MARK=mark).code == 78
+    shutil.rmtree(sandbox.root)
+    refused = sandbox.run("drive", sandbox.state, SESSION_KILL_MARK=mark)
+    last = refused.err.splitlines()[-1]
+    assert refused.code == 78 and "its newest image is stale" in last and f"recovery settle {sandbox.state} --rebuild" in last
+    assert not sandbox.root.exists() and not sandbox.labels()
+    assert sandbox.run("settle", sandbox.state, "--rebuild", SESSION_KILL_MARK=mark).code == 0
+    assert (sandbox.root / "log").read_text() == "up\n" and sandbox.labels() == ["rebuild_by_person"]
 
 
 def test_rule_C8_a_stale_image_is_not_restored_after_a_restart_of_the_machine(sandbox: Sandbox) -> None:
