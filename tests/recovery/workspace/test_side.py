@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from eventlog import durable
-from eventlog.errors import MisuseError
+from eventlog.errors import MisuseError, NeedsPersonError
 from recovery.workspace.side import (
     RootIdentity,
     Side,
@@ -20,6 +20,7 @@ from recovery.workspace.side import (
     prepare_side,
     read_root_identity,
     set_root_identity,
+    take_root,
 )
 from tests.recovery.workspace.support import Space, run_with_own_mounts
 
@@ -126,3 +127,18 @@ def test_rule_R6_no_room_for_attributes_is_a_clear_no(space: Space, monkeypatch:
 
     monkeypatch.setattr(os, "setxattr", refuse)
     assert not set_root_identity(space.root, "abc")
+
+
+def test_rule_D3_a_directory_with_content_becomes_a_root_only_when_a_person_accepts_it(tmp_path: Path) -> None:
+    """Asked by who marks it: somebody may have put a directory there since it was seen to be lost."""
+    theirs, missing, file = tmp_path / "theirs", tmp_path / "above" / "missing", tmp_path / "file"
+    theirs.mkdir()
+    (theirs / "x").write_text("x")
+    file.write_text("x")
+    for path, why in ((theirs, "is not empty any more"), (file, "is not a directory")):
+        with pytest.raises(NeedsPersonError, match=why):
+            take_root(str(path), "abc", is_accepted=False)
+    assert read_root_identity(str(theirs)).id is None and file.read_text() == "x"
+    made, taken = (take_root(str(missing), "abc", is_accepted=False), take_root(str(theirs), "def", is_accepted=True))
+    assert (made.inode, taken.inode) == (missing.stat().st_ino, theirs.stat().st_ino)
+    assert made.id in ("abc", None) and taken.id in ("def", None) and (theirs / "x").read_text() == "x"
