@@ -27,6 +27,7 @@ from eventlog.events import Exit
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity, identify, identify_self
 from recovery.space import marks, protocol
+from recovery.space.attach import name_socket
 from recovery.space.command import keep_from_commands, start
 from recovery.space.confined import StartError
 from recovery.space.floor_poll import FloorPoll
@@ -108,8 +109,7 @@ class _Shim:
         self._ledger = ledger
         self._directory = directory
         self._leaf = order.mark.rpartition("/")[2]
-        # Two handles may have a shim each for one prepared key: until one has the starting mark, neither may take the other's socket.
-        self._socket = f"{self._leaf}.{identity.pid}"
+        self._socket = name_socket(order.mark, identity)
         self._identity = identity
         self._clock = clock
         self._host = host
