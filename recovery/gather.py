@@ -29,13 +29,13 @@ class Evidence:
 
 
 def open_ledger_fact(ledger: LedgerView | LogMissingError | CorruptError, state: SessionState) -> LedgerFact:
-    """The ledger against the log: opened and of the generation the session began with, or not."""
+    """The ledger against the log: opened, this space's and of the generation in force, or not."""
     if isinstance(ledger, LogMissingError):
         return LedgerFact.MISSING
     if isinstance(ledger, CorruptError) or ledger.state.header is None:
         return LedgerFact.DAMAGED
     header = ledger.state.header
-    expected = (state.opened.ledger_id, state.opened.generation)
+    expected = (state.opened.ledger_id, state.generation)
     return LedgerFact.SOUND if (header.ledger_id, header.generation) == expected else LedgerFact.OTHER_GENERATION
 
 
@@ -65,7 +65,7 @@ def gather(
         log=_log_fact(state, hashes, ledger, host),
         root=root_fact,
         call=_call_fact(state),
-        attempt=AttemptFact.NONE if call is None else attempt_fact(call, attempt, ledger),
+        attempt=AttemptFact.NONE if call is None else attempt_fact(call, attempt, ledger, state.renewed_seq),
         boot=_boot_fact(state, call, attempt, host),
         policy=PolicyFact(call.policy) if call else PolicyFact.NEVER,
         is_restored=state.is_restored_this_epoch,
@@ -94,8 +94,8 @@ def _call_fact(state: SessionState) -> CallFact:
     return CallFact.OPEN_COMMAND if call.tool == "bash" else CallFact.OPEN_FILE
 
 
-def attempt_fact(call: CallState, attempt: Attempt | None, ledger: LedgerState | None) -> AttemptFact:
-    """The newest attempt of an open call, from log and ledger. Pure.
+def attempt_fact(call: CallState, attempt: Attempt | None, ledger: LedgerState | None, renewed_seq: int = 0) -> AttemptFact:
+    """The newest attempt of an open call, from log and ledger. Pure. `renewed_seq` is the decision that made the ledger anew.
 
     "Never started" needs proof: an undamaged ledger of the right generation, no starting mark, nothing torn where one may have
     stood, and a call above the high-water mark of collected ones.
@@ -104,7 +104,7 @@ def attempt_fact(call: CallState, attempt: Attempt | None, ledger: LedgerState |
         return AttemptFact.RESTORED
     if call.last.is_void:
         return AttemptFact.VOID
-    if ledger is None or call.number <= ledger.collected:
+    if ledger is None or call.number <= ledger.collected or call.last.seq < renewed_seq:
         return AttemptFact.UNKNOWN
     if attempt is None or attempt.void or attempt.start is None:
         torn = attempt.torn if attempt is not None else False

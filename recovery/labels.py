@@ -38,10 +38,6 @@ class Label(StrEnum):
 
 NOT_ACTED_ON = frozenset(
     {
-        Label.COMPLETE_WITHOUT_LEDGER,
-        Label.LEDGER_LOST,
-        Label.LEDGER_EXCHANGED,
-        Label.LEDGER_DAMAGED,
         Label.LOG_BEHIND_ADOPT,
         Label.LOG_BEHIND_RESTORE,
         Label.ROOT_UNMOUNTED,
@@ -51,6 +47,9 @@ NOT_ACTED_ON = frozenset(
     }
 )
 """Rows that end with exit 78 and their label in this version, no workspace path touched."""
+
+RENEWALS = frozenset({Label.COMPLETE_WITHOUT_LEDGER, Label.LEDGER_LOST, Label.LEDGER_EXCHANGED, Label.LEDGER_DAMAGED})
+"""Decisions to make the ledger anew, in the takeover itself (rule S10); what they leave open is decided after that."""
 
 REBUILDS = frozenset({Label.ROOT_LOST, Label.ROOT_LOST_BY_CALL, Label.REBUILD_BY_PERSON})
 """Decisions to make the workspace equal to the head image from nothing (rule D3)."""

@@ -155,8 +155,6 @@ def describe_row(label: Label, evidence: Evidence, root: str, state: SessionStat
                 f"{label.value}: what the open call did is unknown and its policy is `ask`, which this version cannot take an answer to; "
                 "keep the state directory for a version that can, or begin a new session on a copy of the workspace"
             )
-        case Label.LEDGER_LOST | Label.LEDGER_EXCHANGED | Label.LEDGER_DAMAGED | Label.COMPLETE_WITHOUT_LEDGER:
-            return f"{label.value}: the ledger is {facts.ledger.value}; put the session's own ledger file back and drive again"
         case Label.LOG_BEHIND_ADOPT | Label.LOG_BEHIND_RESTORE:
             return (
                 f"{label.value}: the log is older than the ledger ({facts.log.value}); "
@@ -206,7 +204,7 @@ def _act(context: Context, label: Label, evidence: Evidence) -> None:
         case Label.ASK | Label.OUTSIDE_DELETION | Label.ROOT_UNMOUNTED | Label.ROOT_REPLACED | Label.SETTLED:
             raise InternalError(f"{label.value} is not acted on")
         case Label.LEDGER_LOST | Label.LEDGER_EXCHANGED | Label.LEDGER_DAMAGED | Label.COMPLETE_WITHOUT_LEDGER:
-            raise InternalError(f"{label.value} is not acted on")
+            raise InternalError(f"{label.value} is acted on in the takeover, before this")
         case Label.LOG_BEHIND_ADOPT | Label.LOG_BEHIND_RESTORE:
             raise InternalError(f"{label.value} is not acted on")
         case _:

@@ -11,13 +11,16 @@ from eventlog import events
 from eventlog.errors import CorruptError, NeedsPersonError
 from eventlog.image import ImageTree, fold_changes
 from eventlog.reader import StoredEvent
-from recovery.labels import Label
+from recovery.labels import RENEWALS, Label
 from recovery.script import decode_bytes
 from recovery.workspace.profile import Profile, profile_of
 from recovery.workspace.values import Untracked
 
 TO_RESTORE = "to_restore"
 """The fact of a decision to restore that counts the paths that differed then."""
+
+NEW_GENERATION = "new_generation"
+"""The fact of a decision to make the ledger anew that says which generation the new one has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,14 @@ class SessionState:
     has_driver: bool = False
     untracked_since: tuple[tuple[int, tuple[Untracked, ...]], ...] = ()
     root_recorded: events.RootIdentity | None = None
+    renewed_generation: int = 0
+    renewed_seq: int = 0
+    """The newest decision to make the ledger anew: of an attempt that began before it the ledger knows nothing. 0: there was none."""
+
+    @property
+    def generation(self) -> int:
+        """The generation of the ledger in force."""
+        return self.renewed_generation or self.opened.generation
 
     @property
     def root_identity(self) -> events.RootIdentity:
@@ -248,6 +259,11 @@ def _fold_undone(state: SessionState, event: events.CallUndone, place: str) -> S
 def _fold_decided(state: SessionState, event: events.RecoveryDecided, seq: int, place: str) -> SessionState:
     if event.label == Label.VOID_AND_RUN:
         return _change_attempt(state, event.call, event.attempt, place, "void")
+    if event.label in RENEWALS:
+        generation = event.facts.get(NEW_GENERATION)
+        if not isinstance(generation, int) or generation <= state.generation:
+            raise CorruptError(f"{place}: {event.label} names no ledger of a newer generation than {state.generation}")
+        return replace(state, renewed_generation=generation, renewed_seq=seq)
     if not event.obligation:
         return state
     if state.obligation is not None or event.target_seq is None or event.target_root is None:

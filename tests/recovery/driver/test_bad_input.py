@@ -179,31 +179,6 @@ def test_a_corrupt_log_is_refused_by_name(sandbox: Sandbox, damage: Callable[[Sa
     assert read_tree(sandbox.root) == tree
 
 
-def test_a_damaged_ledger_ends_with_its_label(sandbox: Sandbox) -> None:
-    """D2, not acted on in this version: exit 78, its label, no workspace path touched, the ledger left as it is."""
-    interrupt_session(sandbox)
-    data = sandbox.ledger_path.read_bytes()
-    sandbox.ledger_path.write_bytes(data.replace(b'"generation":1', b'"generation":2'))
-    check_label(sandbox, "ledger_damaged: the ledger is damaged")
-
-
-def test_a_missing_ledger_ends_with_its_label_and_is_never_made_anew(sandbox: Sandbox) -> None:
-    interrupt_session(sandbox)
-    sandbox.ledger_path.unlink()
-    check_label(sandbox, "ledger_lost: the ledger is missing")
-    assert not sandbox.ledger_path.exists()
-
-
-def test_another_sessions_ledger_ends_with_its_label(sandbox: Sandbox) -> None:
-    interrupt_session(sandbox)
-    other = sandbox.base / "other"
-    other.mkdir()
-    session = sandbox.session(bash("true"), file="o.toml", name="other", workspace=str(other), state=str(sandbox.base / "state-2"))
-    assert sandbox.run("run", session).code == 0
-    shutil.copy(sandbox.base / "state-2" / "space" / "ledger", sandbox.ledger_path)
-    check_label(sandbox, "ledger_exchanged: the ledger is other_generation")
-
-
 def test_a_log_put_back_from_before_ends_with_its_label(sandbox: Sandbox) -> None:
     """Case 20: the ledger has seen a newer log. Nothing is adopted, rerun or taken for an outside change."""
     sandbox.run("run", sandbox.session(bash("echo one > a; kill -9 $PPID"), bash("echo two > b; kill -9 $PPID"), on_interrupted="continue"))
