@@ -12,8 +12,10 @@ import typer
 from eventlog import console, steps
 from eventlog.errors import CrashworthyError, MisuseError
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
+from recovery.command_answer import answer, choose_answer
 from recovery.command_files import ChangeOrder, change, has_workspace, release_space
 from recovery.command_image import ImageOrder, take_image
+from recovery.command_pause import ask_pause
 from recovery.command_quarantine import EmptyOrder, check_out_quarantine, empty_decisions, list_quarantine, show_quarantine
 from recovery.command_release import release_holder
 from recovery.command_restore import RestoreOrder, restore_image
@@ -126,6 +128,31 @@ def restore(
 ) -> int:
     """Make the workspace equal to the image at an earlier event; calls after it are undone, and what is displaced is kept."""
     return restore_image(RestoreOrder(str(log), at, str(workspace), dry_run, as_json), _settings(), _ports())
+
+
+@app.command()
+def pause(
+    state: StateArgument,
+    reason: Annotated[str, typer.Option("--reason", help="why, for whoever reads it later")] = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Ask for a planned pause at the next call boundary; the next drive after it goes on, days later too."""
+    _settings()
+    return ask_pause(str(state), reason, as_json, _ports())
+
+
+@app.command(name="answer")
+def give_answer(
+    state: StateArgument,
+    approve: Annotated[bool, typer.Option("--approve", help="the call runs as it is")] = False,
+    edit: Annotated[Path | None, typer.Option("--edit", help="the call in this file (TOML or JSON) runs in its place")] = None,
+    reject: Annotated[bool, typer.Option("--reject", help="the call does not run, and the session goes on without it")] = False,
+    reason: Annotated[str, typer.Option("--reason", help="why, for whoever reads it later")] = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Answer what a session asks about a call that has `approve = true`."""
+    _settings()
+    return answer(str(state), choose_answer(approve, edit, reject), edit, reason, as_json, _ports())
 
 
 @app.command()

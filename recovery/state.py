@@ -269,7 +269,8 @@ def _fold_attempt(state: SessionState, event: events.AttemptStarted, seq: int, p
     open_call = state.open_call
     if open_call is None:
         _check_approved(state, event, place)
-        state = replace(state, approval=None)
+        if state.approval is not None and state.approval.answer is None:
+            state = replace(state, approval=None)  # another call began: what was asked is not what comes next any more
     if open_call is None:
         if event.call != len(state.calls) + 1 or event.attempt != 1:
             raise CorruptError(

@@ -262,13 +262,15 @@ def make_golden_with_questions(directory: Path) -> str:
     create_log(path, STREAM, opened(), blobs(), CountingIds())
     writer = open_writer(path)
     writer.raise_floor(STREAM, Epoch(1), started())
+    writer.append(STREAM, Epoch(1), [attempt(1)], (), "intent")
+    writer.append(STREAM, Epoch(1), [settled(1, LATER, diff(IMAGE, LATER))], (), "outcome")
     run = {"tool": "bash", "run": "true"}
     kinds: list[events.Event] = [
         events.PauseRequested(3, "the machine is needed"),
-        events.ApprovalAsked(4, 1, 0, "bash", run),
-        events.ApprovalAnswered(5, 4, "edited", {"tool": "bash", "run": {"b64": "/w=="}}, "other bytes"),
-        events.ApprovalAsked(6, 1, None, "bash", run),
-        events.ApprovalAnswered(7, 6, "rejected", None, "not this one"),
+        events.ApprovalAsked(4, 2, 0, "bash", run),
+        events.ApprovalAnswered(5, 6, "edited", {"tool": "bash", "run": {"b64": "/w=="}}, "other bytes"),
+        events.ApprovalAsked(6, 2, None, "bash", run),
+        events.ApprovalAnswered(7, 8, "rejected", None, "not this one"),
     ]
     writer.append(STREAM, Epoch(1), [Record(kind) for kind in kinds], (), "golden")
     writer.close()
