@@ -22,6 +22,7 @@ from recovery.gather import gather, open_ledger_fact
 from recovery.journal import Journal
 from recovery.opening import log_path, scan_cache_path, space_paths
 from recovery.perform import describe_row
+from recovery.redrive.record import issued_epoch
 from recovery.root import observe_root
 from recovery.space.condemned import Trust
 from recovery.space.containers import hold_namespace
@@ -152,7 +153,7 @@ def _check_ledger(ledger: Ledger | LogMissingError | CorruptError, journal: Jour
 def _next_epoch(state: str, session: SessionState, ledger: Ledger | LogMissingError | CorruptError) -> int:
     """L1: one above everything that was ever used or intended."""
     ledger_floor = ledger.state.floor if isinstance(ledger, Ledger) else 0
-    return check_epoch(max(session.floor, ledger_floor, highest_intended(state)) + 1)
+    return check_epoch(max(session.floor, ledger_floor, highest_intended(state), issued_epoch(state)) + 1)
 
 
 def _progress(journal: Journal) -> Callable[[], int]:
