@@ -69,6 +69,13 @@ def describe(event: events.Event) -> str:
             return f"checkpoint {event.manifest[:12]}, image {event.root[:12]}, {event.took_ms} ms"
         case events.ModeSwitched():
             return f"now {event.mode}, by checkpoint {event.manifest[:12]}: {event.reason}"
+        case events.PauseRequested():
+            return f"a pause is asked for: {event.reason}"
+        case events.ApprovalAsked():
+            return f"call {event.call} waits for a person: {event.tool} {_shorten(json.dumps(event.input))}"
+        case events.ApprovalAnswered():
+            edited = f" to {_shorten(json.dumps(event.input))}" if event.input is not None else ""
+            return f"{event.answer}{edited} (asked at {event.asked_seq}) {event.reason}".rstrip()
         case events.SessionPaused():
             return f"image {event.root[:12]}: {event.reason}"
         case events.SessionResumed():

@@ -333,6 +333,44 @@ class Synced(msgspec.Struct, frozen=True):
     boot_id: str
 
 
+class PauseRequested(msgspec.Struct, frozen=True):
+    """Somebody asks for a pause at the next call boundary (L2: whoever may append it). It settles nothing."""
+
+    kind: ClassVar[str] = "pause_requested"
+    version: ClassVar[int] = 1
+    at_ms: Instant
+    reason: str
+
+
+class ApprovalAsked(msgspec.Struct, frozen=True):
+    """Call `call`, of which no attempt has begun, waits for a person's word. `input` is what it would do."""
+
+    kind: ClassVar[str] = "approval_asked"
+    version: ClassVar[int] = 1
+    at_ms: Instant
+    call: Number
+    script_index: Count | None
+    tool: str
+    input: dict[str, Any]
+
+
+class ApprovalAnswered(msgspec.Struct, frozen=True):
+    """The one answer to the question at `asked_seq`, whoever gives it (L2). `input` is what runs in place of what was asked about, null
+    unless `edited`. A rejected call is at its end by this: it never begins."""
+
+    kind: ClassVar[str] = "approval_answered"
+    version: ClassVar[int] = 1
+    at_ms: Instant
+    asked_seq: Number
+    answer: Literal["approved", "edited", "rejected"]
+    input: dict[str, Any] | None
+    reason: str
+
+    def __post_init__(self) -> None:
+        if (self.answer == "edited") != (self.input is not None):
+            raise ValueError("an answer has an input when it is `edited`, and only then")
+
+
 class SessionPaused(msgspec.Struct, frozen=True):
     kind: ClassVar[str] = "session_paused"
     version: ClassVar[int] = 1
@@ -404,6 +442,9 @@ Event = (
     | Quarantined
     | RestoreFinished
     | Synced
+    | PauseRequested
+    | ApprovalAsked
+    | ApprovalAnswered
     | SessionPaused
     | SessionResumed
     | SessionMoved
@@ -429,6 +470,9 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     Quarantined,
     RestoreFinished,
     Synced,
+    PauseRequested,
+    ApprovalAsked,
+    ApprovalAnswered,
     SessionPaused,
     SessionResumed,
     SessionMoved,
@@ -645,7 +689,7 @@ UPCASTS: dict[tuple[str, int], Callable[[bytes], Event]] = {
 """For each older version of a kind, what makes an event of today from its stored payload. The log keeps what was written."""
 
 FIRST_KINDS = frozenset({SessionOpened.kind, SessionForked.kind})
-UNFENCED_KINDS = frozenset({InputAdmitted.kind, Noted.kind})
+UNFENCED_KINDS = frozenset({InputAdmitted.kind, Noted.kind, PauseRequested.kind, ApprovalAnswered.kind})
 """What any process may append under the floor that it finds (L2): it settles nothing."""
 
 _encoder = msgspec.json.Encoder()

@@ -71,6 +71,26 @@ class Obligation:
 
 
 @dataclass(frozen=True, slots=True)
+class Approval:
+    """What a person is asked before a call begins: `seq` is the question's. `answer` None: nobody has answered yet; `edited` is the call
+    that runs in its place."""
+
+    seq: int
+    call: int
+    script_index: int | None
+    answer: Literal["approved", "edited", "rejected"] | None = None
+    edited: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A call of the script that a person rejected (`seq` of the answer): it never began, and it is at its end."""
+
+    seq: int
+    script_index: int
+
+
+@dataclass(frozen=True, slots=True)
 class SessionState:
     """The fold. `image_seq` is the newest event that changed the image, `image_boot` the boot under which it was written."""
 
@@ -105,6 +125,13 @@ class SessionState:
     def generation(self) -> int:
         """The generation of the ledger in force."""
         return self.renewed_generation or self.opened.generation
+    pause_asked: str | None = None
+    """Why a pause at the next call boundary is asked for; None where none is."""
+    is_paused: bool = False
+    approval: Approval | None = None
+    """The newest question about a call that has not begun, answered or not."""
+    rejected: Rejection | None = None
+    """The newest call of the script that was rejected."""
 
     @property
     def root_identity(self) -> events.RootIdentity:
@@ -186,6 +213,16 @@ def _fold(state: SessionState, stored: StoredEvent, where: str) -> SessionState:
             return replace(state, is_finished=True)
         case events.RootRecorded() as event:
             return replace(state, root_recorded=event.identity)
+        case events.PauseRequested() as event:
+            return state if state.is_paused else replace(state, pause_asked=event.reason)
+        case events.SessionPaused():
+            return replace(state, is_paused=True, pause_asked=None)
+        case events.SessionResumed():
+            return replace(state, is_paused=False, pause_asked=None)
+        case events.ApprovalAsked() as event:
+            return replace(state, approval=Approval(stored.seq, event.call, event.script_index))
+        case events.ApprovalAnswered() as event:
+            return _fold_answer(state, event, stored.seq)
         case events.Quarantined() | events.Noted() | events.InputAdmitted():
             return state
         case (
@@ -193,8 +230,6 @@ def _fold(state: SessionState, stored: StoredEvent, where: str) -> SessionState:
             | events.CallReplayed()
             | events.CheckpointTaken()
             | events.ModeSwitched()
-            | events.SessionPaused()
-            | events.SessionResumed()
             | events.SessionMoved()
             | events.SessionFailed()
         ) as event:
@@ -213,6 +248,10 @@ def _check_legal(state: SessionState, event: events.Event, place: str) -> None:
     call = state.open_call
     is_cut = call is not None and not (call.last.is_restored or call.last.is_void)
     match event:
+        case events.AttemptStarted() | events.SessionFinished() if state.is_paused:
+            raise CorruptError(f"{place}: {event.kind} while the session is paused")
+        case events.SessionPaused() | events.ApprovalAsked() if call is not None:
+            raise CorruptError(f"{place}: {event.kind} while call {call.number} is open")
         case events.AttemptStarted() | events.WorkspaceObserved() if call is not None and is_cut:
             raise CorruptError(f"{place}: {event.kind} while call {call.number} attempt {call.last.number} is neither restored nor void")
         case events.SessionFinished() if call is not None:
@@ -221,9 +260,33 @@ def _check_legal(state: SessionState, event: events.Event, place: str) -> None:
             pass
 
 
+def _fold_answer(state: SessionState, event: events.ApprovalAnswered, seq: int) -> SessionState:
+    """A question has one answer; what answers none that is open says nothing."""
+    asked = state.approval
+    if asked is None or asked.seq != event.asked_seq or asked.answer is not None:
+        return state
+    state = replace(state, approval=replace(asked, answer=event.answer, edited=event.input))
+    if event.answer == "rejected" and asked.script_index is not None:
+        state = replace(state, rejected=Rejection(seq, asked.script_index))
+    return state
+
+
+def _check_approved(state: SessionState, event: events.AttemptStarted, place: str) -> None:
+    """A call that a person was asked about begins when the answer lets it."""
+    asked = state.approval
+    if asked is None or event.script_index is None or (asked.call, asked.script_index) != (event.call, event.script_index):
+        return
+    if asked.answer not in ("approved", "edited"):
+        raise CorruptError(f"{place}: call {event.call} begins, and what was asked at seq {asked.seq} is {asked.answer or 'not answered'}")
+
+
 def _fold_attempt(state: SessionState, event: events.AttemptStarted, seq: int, place: str) -> SessionState:
     attempt = AttemptState(event.attempt, seq, event.key)
     open_call = state.open_call
+    if open_call is None:
+        _check_approved(state, event, place)
+        if state.approval is not None and state.approval.answer is None:
+            state = replace(state, approval=None)  # another call began: what was asked is not what comes next any more
     if open_call is None:
         if event.call != len(state.calls) + 1 or event.attempt != 1:
             raise CorruptError(
@@ -292,6 +355,7 @@ def _fold_restored(state: SessionState, event: events.RestoreFinished, place: st
         raise CorruptError(f"{place}: restore_finished with another image than decision {event.decision_seq} aims at")
     state = replace(state, obligation=None, is_restored_this_epoch=True, root=event.root)
     if obligation.label == Label.RESTORE_BY_PERSON:
+        state = replace(state, approval=None)  # the script may go on from another call
         state = replace(state, untracked=state.untracked_at(obligation.target_seq))
     if obligation.call is None:
         return state

@@ -21,6 +21,7 @@ from recovery.gather import open_ledger_fact
 from recovery.journal import Journal
 from recovery.new_ledger import Renewal, renew_ledger
 from recovery.opening import log_path, scan_cache_path, space_paths
+from recovery.redrive.record import issued_epoch
 from recovery.root import observe_root
 from recovery.space.condemned import Trust
 from recovery.space.containers import hold_namespace
@@ -164,7 +165,7 @@ def _next_epoch(state: str, session: SessionState, ledger: Found) -> int:
     ledger_floor = ledger.state.floor if isinstance(ledger, Ledger) else 0
     if not isinstance(ledger, Ledger) or open_ledger_fact(ledger, session) is not LedgerFact.SOUND:
         ledger_floor = max(ledger_floor, readable_floor(space_paths(state).ledger, session.opened.ledger_id))
-    return check_epoch(max(session.floor, ledger_floor, highest_intended(state)) + 1)
+    return check_epoch(max(session.floor, ledger_floor, highest_intended(state), issued_epoch(state)) + 1)
 
 
 def _progress(journal: Journal) -> Callable[[], int]:

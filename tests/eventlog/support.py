@@ -289,6 +289,28 @@ def make_golden_with_checkpoints(directory: Path) -> str:
     return path
 
 
+def make_golden_with_questions(directory: Path) -> str:
+    """The log that stands as golden/format-3-asked.sqlite: a pause that is asked for, and what a person is asked about calls."""
+    path = str(directory / "log.sqlite")
+    create_log(path, STREAM, opened(), blobs(), CountingIds())
+    writer = open_writer(path)
+    writer.raise_floor(STREAM, Epoch(1), started())
+    writer.append(STREAM, Epoch(1), [attempt(1)], (), "intent")
+    writer.append(STREAM, Epoch(1), [settled(1, LATER, diff(IMAGE, LATER))], (), "outcome")
+    run = {"tool": "bash", "run": "true"}
+    kinds: list[events.Event] = [
+        events.PauseRequested(3, "the machine is needed"),
+        events.ApprovalAsked(4, 2, 0, "bash", run),
+        events.ApprovalAnswered(5, 6, "edited", {"tool": "bash", "run": {"b64": "/w=="}}, "other bytes"),
+        events.ApprovalAsked(6, 2, None, "bash", run),
+        events.ApprovalAnswered(7, 8, "rejected", None, "not this one"),
+    ]
+    writer.append(STREAM, Epoch(1), [Record(kind) for kind in kinds], (), "golden")
+    writer.close()
+    checkpoint(path)
+    return path
+
+
 def checkpoint(path: str) -> None:
     """Bring everything into the one file and remove the side files."""
     handle = apsw.Connection(path)

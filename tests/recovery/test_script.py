@@ -36,7 +36,7 @@ BAD: dict[str, tuple[str | bytes, str]] = {
     "no tool": (TOP + "[[call]]\n", "call 1: unknown tool None; use bash, write or edit"),
     "unknown tool": (TOP + CALL + '[[call]]\ntool = "rm"\n', "call 2: unknown tool 'rm'"),
     "bash without run": (TOP + '[[call]]\ntool = "bash"\n', "call 1: run is missing"),
-    "bash unknown key": (TOP + CALL + 'path = "a"\n', "key 'path'; known are left_behind, policy, run, space, stderr, stdin, timeout_secs"),
+    "bash unknown key": (TOP + CALL + 'path = "a"\n', "key 'path'; known are approve, left_behind, policy, run, space, stderr, stdin, "),
     "run a number": (TOP + '[[call]]\ntool = "bash"\nrun = 1\n', "call 1: run: expected a string or { b64"),
     "run with NUL": (TOP + '[[call]]\ntool = "bash"\nrun = "a\\u0000b"\n', "call 1: a command may not contain a NUL byte"),
     "bad base64": (TOP + '[[call]]\ntool = "bash"\nrun = { b64 = "?" }\n', 'call 1: run: "?" is not base64'),
