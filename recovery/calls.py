@@ -96,6 +96,7 @@ def _commit_intent(
         key,
         request_digest(call),
         redacted=False,
+        request_id="",
     )
     records = [*_outside(context, found), Record(started)]
     place = context.journal.append(records, found.blobs if found.differs else (), "intent")[-1]

@@ -170,6 +170,8 @@ def _fold(state: SessionState, stored: StoredEvent, where: str) -> SessionState:
             return replace(state, is_finished=True)
         case events.RootRecorded() as event:
             return replace(state, root_recorded=event.identity)
+        case events.SessionPlaced():
+            raise CorruptError(f"{place}: a session_placed in a session that has its place")
         case events.Quarantined() | events.Noted() | events.InputAdmitted():
             return state
         case (

@@ -152,6 +152,7 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
         "key": is_text,
         "request_digest": is_anything,
         "redacted": is_flag,
+        "request_id": is_text,
     },
     "session_forked": {
         "name": is_bytes,
@@ -168,7 +169,9 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
         "untracked": is_untracked,
         "excludes": list_of(is_bytes),
         "track": list_of(one_of("owners", "acls")),
+        "inputs": is_list,
     },
+    "session_placed": {"workspace": is_bytes, "root_identity": is_object, "ledger_id": is_text, "generation": is_count},
     "input_admitted": {"request_id": is_text, "input": is_object},
     "call_undone": {"call": is_ordinal, "reason": is_anything, "decision_seq": is_ordinal},
     "call_replayed": {"call": is_ordinal, "attempt": is_ordinal, "root": is_digest},
@@ -215,9 +218,9 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
 
 
 NEWEST_VERSIONS: Mapping[str, int] = {
-    "attempt_started": 2,
+    "attempt_started": 3,
     "session_opened": 3,
-    "session_forked": 3,
+    "session_forked": 4,
     "workspace_observed": 2,
     "call_settled": 2,
     "restore_finished": 2,
@@ -225,10 +228,12 @@ NEWEST_VERSIONS: Mapping[str, int] = {
 """Kinds of which there is more than the first version."""
 ADDED: Mapping[tuple[str, str], int] = {
     ("attempt_started", "redacted"): 2,
+    ("attempt_started", "request_id"): 3,
     ("session_opened", "excludes"): 2,
     ("session_opened", "track"): 2,
     ("session_forked", "excludes"): 2,
     ("session_forked", "track"): 2,
+    ("session_forked", "inputs"): 4,
 }
 """Fields that came with a later version of their kind."""
 
