@@ -40,13 +40,13 @@ def request_digest(call: Call) -> str:
     return blake3(json.dumps(call_to_json(call), sort_keys=True).encode()).hexdigest()
 
 
-def run_call(context: Context, script_index: int | None, call: Call) -> None:
-    """Run one new call to its end. Its number is one above every call the log or the ledger has seen (S3)."""
+def run_call(context: Context, script_index: int | None, call: Call, request_id: str = "") -> None:
+    """Run one new call to its end, under its caller's own id. Its number is one above every call the log or the ledger has seen (S3)."""
     state = context.journal.state
     number = max(len(state.calls), context.ledger.state.highest_call) + 1
     if number != len(state.calls) + 1:
         raise InternalError(f"the ledger has seen call {number - 1}, the log only {len(state.calls)}: recovery should have met this first")
-    start_attempt(context, number, 1, script_index, call)
+    start_attempt(context, number, 1, script_index, call, request_id)
     finish_attempt(context, LIVE)
 
 
@@ -57,15 +57,16 @@ def run_again(context: Context) -> None:
         raise InternalError(
             f"call {call.number} attempt {call.last.number} was neither restored nor voided: a second attempt would break I4"
         )
-    start_attempt(context, call.number, call.last.number + 1, call.script_index, call_from_json(call.input, f"call {call.number}"))
+    again = call_from_json(call.input, f"call {call.number}")
+    start_attempt(context, call.number, call.last.number + 1, call.script_index, again, call.request_id)
     finish_attempt(context, LIVE)
 
 
-def start_attempt(context: Context, number: int, attempt: int, script_index: int | None, call: Call) -> None:
+def start_attempt(context: Context, number: int, attempt: int, script_index: int | None, call: Call, request_id: str) -> None:
     """Commit the intent, with outside changes found before it, then announce the attempt to the ledger."""
     if not isinstance(call, BashCall):
         ready_side(context)  # before the intent: a side directory that cannot be had leaves no call open
-    key, started, place = commit_look(lambda: _commit_intent(context, number, attempt, script_index, call))
+    key, started, place = commit_look(lambda: _commit_intent(context, number, attempt, script_index, call, request_id))
     intent = {
         "id": place.id.hex(),
         "seq": place.seq,
@@ -80,7 +81,7 @@ def start_attempt(context: Context, number: int, attempt: int, script_index: int
 
 
 def _commit_intent(
-    context: Context, number: int, attempt: int, script_index: int | None, call: Call
+    context: Context, number: int, attempt: int, script_index: int | None, call: Call, request_id: str
 ) -> tuple[str, events.AttemptStarted, Appended]:
     found = capture_outside(context)
     refuse_unstable(find_unstable(context, found.scan.image, KEY_VARIABLE), number)
@@ -96,7 +97,7 @@ def _commit_intent(
         key,
         request_digest(call),
         redacted=False,
-        request_id="",
+        request_id=request_id,
     )
     records = [*_outside(context, found), Record(started)]
     place = context.journal.append(records, found.blobs if found.differs else (), "intent")[-1]

@@ -36,11 +36,14 @@ from recovery.workspace.watch import Watch
 
 
 @contextmanager
-def under_epoch(begun: Begun, spawner: socket.socket, say: Callable[[str], None]) -> Iterator[Context | None]:
+def under_epoch(
+    begun: Begun, spawner: socket.socket, say: Callable[[str], None], tell: Callable[[str], None] = tell
+) -> Iterator[Context | None]:
     """Take a session over under the next epoch, and hold it until the body ends; None where another driver has finished it meanwhile.
 
-    `spawner` was forked before any thread and any handle on the log; `say` gets the protocol's lines. The identity file goes only when the
-    body ended without an exception: whoever fails or dies leaves the epoch that it meant to have on record (L1, L4).
+    `spawner` was forked before any thread and any handle on the log; `say` gets the protocol's lines, `tell` those for people. The
+    identity file goes only when the body ended without an exception: whoever fails or dies leaves the epoch that it meant to have on
+    record (L1, L4).
 
     Raises StaleEpochError, FenceIncompleteError, NeedsPersonError, and what opening log and ledger raises.
     """
@@ -50,7 +53,7 @@ def under_epoch(begun: Begun, spawner: socket.socket, say: Callable[[str], None]
     epoch = begun.settings.epoch or _next_epoch(order.state, begun.known[0], ledger)
     hold_namespace(paths.directory, ports.host)
     driver, identity_file = _leave_identity(begun, epoch)
-    journal = _open_journal(begun, ledger, epoch)
+    journal = _open_journal(begun, ledger, epoch, tell)
     try:
         opened = journal.state.opened
         started = events.DriverStarted(ports.clock.now_ms(), driver, opened.ledger_id, opened.generation, begun.setting.kind)
@@ -58,7 +61,7 @@ def under_epoch(begun: Begun, spawner: socket.socket, say: Callable[[str], None]
             steps.reach("floor.raised")
             forget_dead(order.state, epoch, ports.host)
             sound = _check_ledger(ledger, journal, begun.root, ports, order.accept_outside)
-            context = _take_over(begun, spawner, journal, sound, say)
+            context = _take_over(begun, spawner, journal, sound, say, tell)
             with Heartbeat(epoch, begun.settings.heartbeat_secs, ports.clock, say, _progress(journal)):
                 yield context
             if context.scanner is not None:
@@ -86,7 +89,9 @@ def _leave_identity(begun: Begun, epoch: int) -> tuple[events.DriverIdentity, st
     return events.DriverIdentity(nonce, identity.pid, identity.start_ticks, identity.boot_id, identity.pid_namespace), identity_file
 
 
-def _open_journal(begun: Begun, ledger: Ledger | LogMissingError | CorruptError, epoch: int) -> Journal:
+def _open_journal(
+    begun: Begun, ledger: Ledger | LogMissingError | CorruptError, epoch: int, tell: Callable[[str], None]
+) -> Journal:
     """The log for writing; from here on who holds its lock or the ledger's is judged (L4)."""
     state, settings, ports = begun.order.state, begun.settings, begun.ports
     unlock = Unlock(state, epoch, ports.clock, ports.host, tell)
@@ -98,7 +103,9 @@ def _open_journal(begun: Begun, ledger: Ledger | LogMissingError | CorruptError,
     return Journal(writer, StreamId(begun.name), Epoch(epoch), begun.known)
 
 
-def _take_over(begun: Begun, spawner: socket.socket, journal: Journal, ledger: Ledger, say: Callable[[str], None]) -> Context:
+def _take_over(
+    begun: Begun, spawner: socket.socket, journal: Journal, ledger: Ledger, say: Callable[[str], None], tell: Callable[[str], None]
+) -> Context:
     """Fates and kills (T2, T3), then all that the driver holds from here on."""
     order, settings, ports = begun.order, begun.settings, begun.ports
     epoch, paths = journal.epoch, space_paths(order.state)
