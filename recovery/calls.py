@@ -22,7 +22,7 @@ from recovery.context import Context
 from recovery.files import ready_side
 from recovery.labels import Label
 from recovery.left_behind import find_unstable, handle_outsiders, is_stale, list_unstable, refuse_unstable
-from recovery.script import BashCall, Call, EditCall, WriteCall, call_from_json, call_to_json, parse_left_behind
+from recovery.script import TOOL_RUN, BashCall, Call, EditCall, WriteCall, call_from_json, call_to_json, parse_left_behind
 from recovery.space.keys import announce
 from recovery.space.ledger import append_fenced, compact_if_large
 from recovery.space.output import is_cut
@@ -33,6 +33,7 @@ from recovery.state import AttemptState, CallState
 
 LIVE = "live"
 KEY_VARIABLE = "CALL_KEY"
+PROVIDER_VARIABLE = "CALL_IDEMPOTENCY_KEY"
 
 
 def request_digest(call: Call) -> str:
@@ -63,7 +64,13 @@ def run_again(context: Context) -> None:
 
 
 def start_attempt(context: Context, number: int, attempt: int, script_index: int | None, call: Call, request_id: str) -> None:
-    """Commit the intent, with outside changes found before it, then announce the attempt to the ledger."""
+    """Commit the intent, with outside changes found before it, then announce the attempt to the ledger.
+
+    Raises NeedsPersonError, with nothing done, for a Python tool whose program is not this one."""
+    if isinstance(call, BashCall) and call.run.startswith(TOOL_RUN.encode()) and "TOOL_PYTHON" not in context.environment:
+        raise NeedsPersonError(
+            f"call {number} is a Python tool of the program that opened this session; start that program again, and it goes on from here"
+        )
     if not isinstance(call, BashCall):
         ready_side(context)  # before the intent: a side directory that cannot be had leaves no call open
     key, started, place = commit_look(lambda: _commit_intent(context, number, attempt, script_index, call, request_id))
@@ -136,13 +143,20 @@ def finish_attempt(context: Context, label: str) -> None:
 
 def command_request(context: Context, call: BashCall, key: str) -> CommandRequest:
     """The command of a bash call under its ledger key."""
-    environment = [(os.fsencode(name), os.fsencode(value)) for name, value in {**context.environment, KEY_VARIABLE: key}.items()]
+    keys = {KEY_VARIABLE: key, PROVIDER_VARIABLE: provider_key(key)}
+    environment = [(os.fsencode(name), os.fsencode(value)) for name, value in {**context.environment, **keys}.items()]
     arguments = [b"bash", b"-c", call.run]
     left = choose_left_behind(context, call)
     return CommandRequest(
         key, arguments, os.fsencode(context.root), environment, call.stdin, call.separate, call.timeout_secs, left,
         is_confined=(context.space_override or call.space) == "namespaced",
     )  # fmt: skip
+
+
+def provider_key(key: str) -> str:
+    """The key of a call, the same for each of its attempts: log id / session / call. Whoever is asked for something outside twice under it
+    can tell that it was asked for once (rule D)."""
+    return key.rsplit("/", 2)[0]
 
 
 def choose_left_behind(context: Context, call: BashCall) -> LeftBehind:

@@ -25,8 +25,8 @@ class CallResult:
 
     `ended` interrupted: the call was cut, nothing of it is left in the workspace, and what it did elsewhere may be half done; it has no
     exit and no output then. `exit` is how its command ended, or how the file worker did. `stdout` and `stderr` are what is kept of the
-    output (both streams in `stdout` where they were not kept apart); `output` counts all of it. `changed` is None where this log does not say
-    (a call that was settled before a fork). `root` is the image's root after it, `label` and `reason` how it was settled.
+    output (both streams in `stdout` where they were not kept apart); `output` counts all of it. `changed` is None where this log does
+    not say (a call that was settled before a fork). `root` is the image's root after it, `label` and `reason` how it was settled.
     `is_recorded` says that it did not run now: the log had its result. `is_undone`: a person's restore took its effects back later.
     """
 

@@ -39,12 +39,13 @@ from recovery.journal import Known
 from recovery.opening import log_path
 from recovery.perform import recover
 from recovery.results import CallResult, read_result
-from recovery.script import Call, Policy, call_from_json
+from recovery.script import Call, Effects, Policy, call_from_json
 from recovery.script import Session as SessionFile
 from recovery.settings import read_settings
 from recovery.space.helper import Helper, start_helper
 from recovery.space.request import LeftBehind
 from recovery.state import CallState, SessionState
+from recovery.tools import T, ToolRequest, ToolResult, tool_environment
 from recovery.workspace.profile import parse_profile
 
 MOST_KEY = 200
@@ -67,10 +68,10 @@ def open_session(
     A finished session can be opened: it gives its recorded results and takes no new call. An exception of the body's own ends the epoch
     as a clean end does; the session stays, to be opened again. Without `finish` it is parked, and keeps its workspace.
 
-    Raises MisuseError (also where another session has the workspace), NeedsPersonError, StaleEpochError, FenceIncompleteError, CorruptError
-    and the other errors of eventlog.errors: each has `exit_code`, the one that `recovery drive` would end with.
+    Raises MisuseError (also where another session has the workspace), NeedsPersonError, StaleEpochError, FenceIncompleteError,
+    CorruptError and the other errors of eventlog.errors: each has `exit_code`, the one that `recovery drive` would end with.
     """
-    given = dict(os.environ if environ is None else environ)
+    given = {**(os.environ if environ is None else environ), **tool_environment()}
     hook = steps.hook_from_environment(given)
     if hook is not None:
         steps.install(hook)
@@ -168,7 +169,7 @@ class Session:
 
     def bash(
         self, run: Text, *, key: str, timeout_secs: float | None = None, stdin: Text | None = None, separate: bool = False,
-        policy: Policy = "never", left_behind: LeftBehind | None = None,
+        policy: Policy = "never", effects: Effects = "inside", left_behind: LeftBehind | None = None,
     ) -> CallResult:  # fmt: skip
         """Run `bash -c RUN` in the workspace (recovery/README, "Commands of a call"), once for each key; its result.
 
@@ -177,7 +178,11 @@ class Session:
         """
         apart = "separate" if separate else None
         said = {"timeout_secs": timeout_secs, "stdin": _encode(stdin), "stderr": apart, "left_behind": left_behind, "policy": policy}
-        return self.call(_make("bash", run=_encode(run), **said), key=key)
+        return self.call(_make("bash", run=_encode(run), effects=effects, **said), key=key)
+
+    def run(self, request: ToolRequest[T], *, key: str) -> ToolResult[T]:
+        """Run a tool of the caller's own (recovery/tools), once for each key; its result. Raises as `bash`."""
+        return ToolResult(self.call(request.call, key=key))
 
     def write(self, path: Text, content: Text, *, key: str, mode: int | None = None) -> CallResult:
         """Make or replace a file of the workspace, once for each key; its result. `path` is relative to the workspace. Raises as `bash`."""

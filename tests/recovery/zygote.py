@@ -1,4 +1,5 @@
-"""A warm process that forks `recovery` commands, and Python programs (`program` in the request): what a test's driver costs is then a fork, not the import of everything.
+"""A warm process that forks `recovery` commands, and Python programs (`program` in the request): what one costs is then a fork, not the
+import of everything.
 
 Run as a file. Each line on stdin is a request (JSON: arguments, environment, directory, out, error, status, user, boot); the answer is the
 pid. When the process has ended, its wait status appears in the file `status`.
