@@ -7,7 +7,7 @@ import msgspec
 from eventlog import events
 from eventlog.call_history import Annotated
 from eventlog.reader import StoredEvent
-from eventlog.show import show_text
+from eventlog.show import decode_bytes, show_text
 from eventlog.values import StreamId
 
 SHOWN_INPUT = 120
@@ -55,6 +55,9 @@ def describe(event: events.Event) -> str:
             return f"{event.name}: {mode}{len(event.script)} scripted calls, image {event.root[:12]}"
         case events.SessionForked():
             return f"{event.name}: {event.reason} from {event.parent} seq {event.parent_seq}, image {event.root[:12]}"
+        case events.SessionPlaced():
+            workspace = decode_bytes(event.workspace).decode("utf-8", "surrogateescape")
+            return f"its workspace is {workspace}, its ledger {event.ledger_id[:12]}"
         case events.DriverStarted():
             return f"pid {event.identity.pid}, kill mark {event.kill_mark}"
         case events.WorkspaceObserved():

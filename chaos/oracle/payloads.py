@@ -172,6 +172,7 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
         "key": is_text,
         "request_digest": is_anything,
         "redacted": is_flag,
+        "request_id": is_text,
     },
     "session_forked": {
         "name": is_bytes,
@@ -190,7 +191,9 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
         "track": list_of(one_of("owners", "acls")),
         "limits": or_null(is_limits),
         "checkpoints": or_null(is_checkpoints),
+        "inputs": is_list,
     },
+    "session_placed": {"workspace": is_bytes, "root_identity": is_object, "ledger_id": is_text, "generation": is_count},
     "input_admitted": {"request_id": is_text, "input": is_object},
     "call_undone": {"call": is_ordinal, "reason": is_anything, "decision_seq": is_ordinal},
     "call_replayed": {"call": is_ordinal, "attempt": is_ordinal, "root": is_digest},
@@ -248,7 +251,7 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
 
 
 NEWEST_VERSIONS: Mapping[str, int] = {
-    "attempt_started": 2,
+    "attempt_started": 3,
     "session_opened": 4,
     "session_forked": 4,
     "checkpoint_taken": 2,
@@ -260,6 +263,7 @@ NEWEST_VERSIONS: Mapping[str, int] = {
 """Kinds of which there is more than the first version."""
 ADDED: Mapping[tuple[str, str], int] = {
     ("attempt_started", "redacted"): 2,
+    ("attempt_started", "request_id"): 3,
     ("session_opened", "excludes"): 2,
     ("session_opened", "track"): 2,
     ("session_forked", "excludes"): 2,
@@ -273,6 +277,7 @@ ADDED: Mapping[tuple[str, str], int] = {
     ("session_forked", "checkpoints"): 4,
     ("checkpoint_taken", "took_ms"): 2,
     ("mode_switched", "manifest"): 2,
+    ("session_forked", "inputs"): 4,
 }
 """Fields that came with a later version of their kind."""
 

@@ -72,7 +72,7 @@ def note(text: str) -> Record:
 def attempt(call: int) -> Record:
     """The intent of a call."""
     key = f"log/nightly/{call}/1/1"
-    return Record(events.AttemptStarted(4, call, 1, call - 1, "bash", {"run": "true"}, "never", key, "d" * 64, redacted=False))
+    return Record(events.AttemptStarted(4, call, 1, call - 1, "bash", {"run": "true"}, "never", key, "d" * 64, False, ""))
 
 
 def settled(call: int, image: dict[bytes, Entry], changes: tuple[Change, ...]) -> Record:
@@ -161,17 +161,17 @@ def make_golden(directory: Path) -> str:
     fork, root = StreamId("fork"), root_hash(LATER).hex()
     parent_hash = next(stored.hash for stored in writer.reader.events(STREAM) if stored.seq == 4)
     script = [{"tool": "bash", "run": "true"}]
-    calls = [events.ForkedCall(1, 0, "bash", "finished", root)]
+    calls = [events.ForkedCall(1, 0, "bash", "finished", root, "", "", None, None)]
     forked = events.SessionForked(
         20, "fork", "forked", writer.log_id, STREAM, 4, parent_hash.hex(), "transactional", "stop", script, calls, root, [], [], [],
-        None, None,
+        None, None, [],
     )  # fmt: skip
     writer.open_stream(fork, Record(forked, diff({}, LATER)), "fork", STREAM, Seq(4))
     writer.raise_floor(fork, Epoch(2), started("n2"))
     key, digest = "log/fork/2/1/1", "e" * 64
     kinds: list[events.Event] = [
         events.InputAdmitted(21, "request-1", {"say": "hello"}),
-        events.AttemptStarted(22, 2, 1, 0, "bash", {"run": "[redacted]"}, "never", key, digest, redacted=True),
+        events.AttemptStarted(22, 2, 1, 0, "bash", {"run": "[redacted]"}, "never", key, digest, redacted=True, request_id=""),
         events.RecoveryDecided(23, "restore_and_interrupt", 2, 1, True, 1, root, "transactional", {"exit": "unknown"}),
         events.Quarantined(24, 5, "log-5", ["a", {"b64": "/w=="}]),
         events.RestoreFinished(25, 5, root, 1, 2, 1, 1, 0, accepted=False),
@@ -254,6 +254,8 @@ def make_golden_with_groups(directory: Path) -> str:
     parent = list(writer.reader.events(STREAM))
     forked = fork_record(parent, Seq(7), name="fork", reason="forked", parent_log=writer.log_id, parent=STREAM, now_ms=20)
     writer.open_stream(StreamId("fork"), forked, "fork", STREAM, Seq(7))
+    placed = events.SessionPlaced(21, "/elsewhere", events.RootIdentity("r3", 0, None, ""), "l2", 1)
+    writer.append(StreamId("fork"), Epoch(0), [Record(placed)], (), "place")
     writer.close()
     checkpoint(path)
     return path

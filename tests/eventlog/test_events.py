@@ -37,8 +37,8 @@ EXAMPLES: list[events.Event] = [
     ),
     events.DriverStarted(2, IDENTITY, "l", 1, "environment"),
     events.WorkspaceObserved(3, DIGEST, UNTRACKED),
-    events.AttemptStarted(4, 1, 2, None, "write", {"path": {"b64": "/w=="}}, "after-restore", "k", DIGEST, True),
-    events.AttemptStarted(4, 1, 2, 0, "bash", {}, "ask", "k", DIGEST, False),
+    events.AttemptStarted(4, 1, 2, None, "write", {"path": {"b64": "/w=="}}, "after-restore", "k", DIGEST, True, ""),
+    events.AttemptStarted(4, 1, 2, 0, "bash", {}, "ask", "k", DIGEST, False, "step 3"),
     *SETTLED,
     events.CallSettled(
         5, 1, 1, "finished", "adopt", "", EXITS[1],
@@ -53,8 +53,10 @@ EXAMPLES: list[events.Event] = [
     events.SessionFinished(10, DIGEST),
     events.SessionForked(
         12, "f", "moved", "l" * 32, "n", 4, DIGEST, "transactional", "continue", [{"tool": "bash", "run": "x"}],
-        [events.ForkedCall(1, None, "bash", "finished", DIGEST)], DIGEST, UNTRACKED, ["*.o"], ["acls"], None, None,
+        [events.ForkedCall(1, None, "bash", "finished", DIGEST, "step 1", DIGEST, EXITS[2], OUTPUT)], DIGEST, UNTRACKED, ["*.o"], ["acls"],
+        None, None, [events.ForkedInput("request 1", {"say": "hello"})],
     ),
+    events.SessionPlaced(12, {"b64": "/w=="}, events.RootIdentity("i", 0, None, ""), "l", 1),
     events.InputAdmitted(13, "request 1", {"say": "hello"}),
     events.CallUndone(14, 1, "its root was lost", 6),
     events.CallReplayed(15, 1, 2, DIGEST),
@@ -64,7 +66,7 @@ EXAMPLES: list[events.Event] = [
     ),
     events.SessionForked(
         12, "f", "forked", "l" * 32, "n", 4, DIGEST, "auto", "stop", [], [], DIGEST, [], [], [], events.Limits(4, None, None),
-        events.Checkpoints("/s", 0, ""),
+        events.Checkpoints("/s", 0, ""), [],
     ),
     events.CheckpointTaken(16, DIGEST, DIGEST, 12),
     events.ModeSwitched(17, "checkpoint", "the workspace grew above 2 GiB", DIGEST),

@@ -44,7 +44,7 @@ class History:
         self.call = self.call + 1 if call is None else call
         self.attempt_number = number
         key = f"log/n/{self.call}/{number}/1"
-        self.add(events.AttemptStarted(0, self.call, number, script_index, tool, {"tool": tool}, policy, key, "digest", redacted=False))
+        self.add(events.AttemptStarted(0, self.call, number, script_index, tool, {"tool": tool}, policy, key, "digest", False, ""))
         return key
 
     def settle(self, ended: Any = "finished", changes: tuple[Change, ...] = (), root: str = EMPTY) -> None:
