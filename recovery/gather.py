@@ -100,10 +100,10 @@ def attempt_fact(call: CallState, attempt: Attempt | None, ledger: LedgerState |
     "Never started" needs proof: an undamaged ledger of the right generation, no starting mark, nothing torn where one may have
     stood, and a call above the high-water mark of collected ones.
     """
+    if call.last.is_void:
+        return AttemptFact.VOID  # also where a person said so, and the workspace was restored
     if call.last.is_restored:
         return AttemptFact.RESTORED
-    if call.last.is_void:
-        return AttemptFact.VOID
     if ledger is None or call.number <= ledger.collected or call.last.seq < renewed_seq:
         return AttemptFact.UNKNOWN
     if attempt is None or attempt.void or attempt.start is None:

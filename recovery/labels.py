@@ -34,6 +34,10 @@ class Label(StrEnum):
     RECORD_OUTSIDE = "record_outside"
     RESTORE_BY_PERSON = "restore_by_person"
     REBUILD_BY_PERSON = "rebuild_by_person"
+    RAN_BY_PERSON = "ran_by_person"
+    NOT_RUN_BY_PERSON = "not_run_by_person"
+    UNDO_BY_PERSON = "undo_by_person"
+    ACCEPT_BY_PERSON = "accept_by_person"
 
 
 NOT_ACTED_ON = frozenset(
@@ -54,6 +58,7 @@ REBUILDS = frozenset({Label.ROOT_LOST, Label.ROOT_LOST_BY_CALL, Label.REBUILD_BY
 
 OBLIGATIONS = REBUILDS | {
     Label.RESTORE_AND_RERUN, Label.RESTORE_AND_INTERRUPT, Label.RESTORE_UNSYNCED_HEAD, Label.RESTORE_BY_PERSON, Label.LOG_BEHIND_RESTORE,
+    Label.NOT_RUN_BY_PERSON, Label.UNDO_BY_PERSON,
 }  # fmt: skip
 """Decisions that open a restore obligation (rule R1)."""
 
@@ -67,9 +72,19 @@ INTERRUPTS = frozenset(
         Label.REBUILD_BY_PERSON,
         Label.RESTORE_BY_PERSON,
         Label.LOG_BEHIND_RESTORE,
+        Label.UNDO_BY_PERSON,
     }
 )
 """Those at whose end the call that was open, if one was, ends interrupted."""
 
-BY_PERSON = frozenset({Label.RESTORE_BY_PERSON, Label.REBUILD_BY_PERSON})
+BY_PERSON = frozenset(
+    {
+        Label.RESTORE_BY_PERSON,
+        Label.REBUILD_BY_PERSON,
+        Label.RAN_BY_PERSON,
+        Label.NOT_RUN_BY_PERSON,
+        Label.UNDO_BY_PERSON,
+        Label.ACCEPT_BY_PERSON,
+    }
+)
 """Decisions of a person: no row of the table leads to them, a command does."""

@@ -39,6 +39,7 @@ _REASONS = {
     Label.RESTORE_AND_INTERRUPT: "what the call did is not known whole; the workspace was restored to the image before it",
     Label.ROOT_LOST_BY_CALL: "the workspace root was gone after the call; it was rebuilt to the image before it",
     Label.LOG_BEHIND_RESTORE: "the log lost its end with its tail; the workspace was restored to the image before it",
+    Label.UNDO_BY_PERSON: "a person had it undone: the workspace was restored to the image before it",
     Label.REBUILD_BY_PERSON: "a person had the workspace rebuilt to the image before the call",
 }
 
@@ -159,9 +160,10 @@ def describe_row(label: Label, evidence: Evidence, root: str, state: SessionStat
         case Label.ROOT_UNMOUNTED | Label.ROOT_REPLACED:
             return describe_root(facts.root, root, state)
         case Label.ASK:
+            number = state.open_call.number if state.open_call is not None else 0
             return (
-                f"{label.value}: what the open call did is unknown and its policy is `ask`, which this version cannot take an answer to; "
-                "keep the state directory for a version that can, or begin a new session on a copy of the workspace"
+                f"{label.value}: what call {number} did is not known and its policy is `ask`: `recovery settle STATE_DIR --ran` takes what "
+                "is there for its result, `--not-run` restores the image before it and runs it, `--undo` restores and interrupts it"
             )
         case _:
             raise InternalError(f"{label.value} is acted on and has no refusal")
@@ -202,7 +204,14 @@ def _act(context: Context, label: Label, evidence: Evidence) -> None:
             calls.run_again(context)
         case Label.RECORD_OUTSIDE:
             _record_outside(context, named)
-        case Label.RESTORE_BY_PERSON | Label.REBUILD_BY_PERSON:
+        case (
+            Label.RESTORE_BY_PERSON
+            | Label.REBUILD_BY_PERSON
+            | Label.RAN_BY_PERSON
+            | Label.NOT_RUN_BY_PERSON
+            | Label.UNDO_BY_PERSON
+            | Label.ACCEPT_BY_PERSON
+        ):
             raise InternalError("a person's decision follows from no facts")
         case Label.ASK | Label.OUTSIDE_DELETION | Label.ROOT_UNMOUNTED | Label.ROOT_REPLACED | Label.SETTLED:
             raise InternalError(f"{label.value} is not acted on")

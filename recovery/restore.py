@@ -145,7 +145,8 @@ def _check_equal(found: Scan, target: Image, obligation: Obligation, profile: Pr
     names = ", ".join(str(encode_bytes(path)) for path in differing)
     raise RestoreIncompleteError(
         f"the restore decided at seq {obligation.seq} did not reach its image after {ROUNDS} rounds; these paths still differ: {names}; "
-        "find out what changes them, end it and drive again"
+        "find out what changes them, end it and drive again, or `recovery settle STATE_DIR --accept-workspace "
+        f"{root_hash(found.image, profile.excludes).hex()}` takes the workspace as it is"
     )
 
 

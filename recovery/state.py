@@ -408,17 +408,20 @@ def _fold_restored(state: SessionState, event: events.RestoreFinished, place: st
     obligation = state.obligation
     if obligation is None or obligation.seq != event.decision_seq:
         raise CorruptError(f"{place}: restore_finished for decision {event.decision_seq}, which is not open")
-    if event.root != obligation.target_root:
+    if event.root != obligation.target_root and not event.accepted:
         raise CorruptError(f"{place}: restore_finished with another image than decision {event.decision_seq} aims at")
     state = replace(state, obligation=None, is_restored_this_epoch=True, root=event.root)
-    if obligation.label == Label.RESTORE_BY_PERSON:
+    if obligation.label == Label.RESTORE_BY_PERSON and not event.accepted:
         state = replace(state, approval=None)  # the script may go on from another call
         state = replace(state, untracked=state.untracked_at(obligation.target_seq))
     if obligation.call is None:
         return state
     if obligation.label == Label.RESTORE_BY_PERSON and state.open_call is not None:
         state = _replace_call(state, replace(state.open_call, undone_by=obligation.seq))
-    return _change_attempt(state, obligation.call, obligation.attempt, place, "restored")
+    state = _change_attempt(state, obligation.call, obligation.attempt, place, "restored")
+    if obligation.label == Label.NOT_RUN_BY_PERSON:
+        return _change_attempt(state, obligation.call, obligation.attempt, place, "void")  # a person's word stands for the proof
+    return state
 
 
 def _change_attempt(

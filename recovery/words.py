@@ -29,5 +29,9 @@ WORDS: dict[Label, str] = {
     Label.OUTSIDE_DELETION: "most of the workspace is gone outside any call: a person says whether that was meant",
     Label.RECORD_OUTSIDE: "the workspace was changed outside any call: the change is recorded",
     Label.REBUILD_BY_PERSON: "a person had the workspace rebuilt from the log in the directory that is there",
+    Label.RAN_BY_PERSON: "a person says that the call ran: what is there is its result, how it ended is not known",
+    Label.NOT_RUN_BY_PERSON: "a person says that the call did not run: the image before it is restored, then it runs",
+    Label.UNDO_BY_PERSON: "a person had the call undone: the image before it is restored, and it ends interrupted",
+    Label.ACCEPT_BY_PERSON: "a restore did not end, and a person took the workspace as it was found",
     Label.RESTORE_BY_PERSON: "a person had the image of an earlier event restored: the calls after it are undone",
 }
