@@ -17,6 +17,7 @@ FAULTS = {
     "edit": "a kill after somebody else edited the workspace: between calls, during one, after a crash; nothing of it may be lost",
     "syscall": "SIGKILL by strace as an unprepared `recovery run` enters one of its system calls (--level syscall)",
     "again": "a second kill, inside the recovery from a first one; all placements must converge to one final state",
+    "deeper": "a third kill (--depth N: and more), inside the recovery from the second one; it must converge to the same state",
 }
 UNREACHABLE_REASONS = ("lock held", "not in this scenario", "process already gone by then", "platform", "not yet", "sampled", "not drawn")
 

@@ -10,7 +10,7 @@ from chaos.step import format_step, parse_step
 from eventlog.errors import MisuseError
 
 ROLES = ("driver", "spawner", "shim", "worker")
-_KEYS = ("before", "call", "until", "kill", "freeze", "label", "sample", "held", "converges")
+_KEYS = ("before", "call", "until", "kill", "freeze", "label", "sample", "held", "converges", "depth", "ci")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,8 @@ class TrialSet:
     `call` limits the steps to those of one call, the N-th that the recorded driver begins (0: no limit), `until` to those up to a step.
     `converges` tells that every trial ends in the state in which the clean run of the set ends.
     With a `label` it is a set of second kills: `before` crashes the session so that recovery takes this decision. `sample` is how many of
-    the kills are tried, evenly spread, `held` how many of the freezes with a lock held; 0 means all.
+    the kills are tried, evenly spread, `held` how many of the freezes with a lock held; 0 means all. `ci` is `sample` in the mode `ci`,
+    0 for the same. `depth` is how many kills a trial has, one inside the recovery from the other, where that is more than two.
     """
 
     before: tuple[Action, ...] = ()
@@ -32,6 +33,13 @@ class TrialSet:
     until: str = ""
     converges: bool = True
     held: int = 0
+    depth: int = 0
+    ci: int = 0
+
+    @property
+    def is_inside_recovery(self) -> bool:
+        """Whether only the steps of recovery are killed."""
+        return bool(self.label) or self.depth > 2
 
 
 def parse_trial_sets(tables: Any, where: str) -> tuple[TrialSet, ...]:
@@ -60,6 +68,8 @@ def _parse(table: Any, where: str) -> TrialSet:
         call=_number(table, "call", "the number of a call, from 1, or 0 for all", where),
         until=format_step(parse_step(until, f"{where}: until")) if until else "",
         converges=_flag(table, "converges", where),
+        depth=_number(table, "depth", "a number of kills, 0 for one or two", where),
+        ci=_number(table, "ci", "a number of trials, 0 for as many as in other modes", where),
     )
 
 
@@ -84,10 +94,15 @@ def _roles(table: Mapping[str, Any], key: str, default: tuple[str, ...], where: 
     return tuple(role for role in ROLES if role in value)
 
 
+def narrow(sets: tuple[TrialSet, ...]) -> tuple[TrialSet, ...]:
+    """The sets as the mode `ci` tries them: `ci` in place of `sample`."""
+    return tuple(replace(one, sample=one.ci or one.sample) for one in sets)
+
+
 def widen(sets: tuple[TrialSet, ...]) -> tuple[TrialSet, ...]:
     """The sets as a soak tries them: without `call`, `until`, `sample`, `held`; and one that kills the whole session from its first step
     on."""
-    wide = tuple(replace(one, call=0, until="", sample=0, held=0) for one in sets)
+    wide = tuple(replace(one, call=0, until="", sample=0, ci=0, held=0) for one in sets)
     return tuple(dict.fromkeys(wide if any(not one.before for one in wide) else (TrialSet(), *wide)))
 
 
@@ -103,4 +118,6 @@ def trial_set_to_json(one: TrialSet) -> dict[str, Any]:
         "call": one.call,
         "until": one.until,
         "converges": one.converges,
+        "depth": one.depth,
+        "ci": one.ci,
     }

@@ -9,7 +9,7 @@ from chaos.results import OracleVerdict, TrialResult, Verdict
 from reports.coverage import has_all_fired, has_live_command
 from reports.load import Run, ScenarioSteps
 
-FAULTS = ("kill", "exec", "freeze", "again", "edit", "syscall")
+FAULTS = ("kill", "exec", "freeze", "again", "deeper", "edit", "syscall")
 """Counted by name also when there was none, so that zeros are seen."""
 
 
@@ -37,6 +37,7 @@ class Summary(msgspec.Struct, frozen=True, rename={"passed": "pass"}):
     freezes: int
     held: int
     again: int
+    deeper: int
     syscall: int
     edits: int
     seconds: float
@@ -83,7 +84,7 @@ def summarise(run: Run) -> Summary:
     labels: Counter[str] = Counter()
     for result in results:
         labels.update(result.labels)
-    faults = Counter(result.trial.fault for result in results if has_all_fired(result))
+    faults = Counter(result.trial.fault for result in results if result.trial.fault and has_all_fired(result))
     killed = [_find_killed(one, results) for one in run.scenarios]
     return Summary(
         runs=len(results),
@@ -103,6 +104,7 @@ def summarise(run: Run) -> Summary:
         freezes=_count_fired(results, "freeze"),
         held=_count_fired(results, "killed"),
         again=_count(result.trial.fault == "again" and _count_fired([result], "kill") > 1 for result in results),
+        deeper=_count(result.trial.fault == "deeper" and _count_fired([result], "kill") > 2 for result in results),
         syscall=_count(result.trial.entry == "syscall" and _count_fired([result], "kill") > 0 for result in results),
         edits=_count_fired(results, "edit"),
         seconds=round(run.seconds, 2),

@@ -78,6 +78,7 @@ def render_summary(summary: Summary) -> list[str]:
         "freezes": summary.freezes,
         "held": summary.held,
         "again": summary.again,
+        "deeper": summary.deeper,
         "syscall": summary.syscall,
         "edits": summary.edits,
         "seconds": summary.seconds,
