@@ -13,7 +13,8 @@ from typing import NoReturn
 from chaos.scenario import Scenario
 from eventlog import steps
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
-from recovery.driver.entry import Order, Ports, drive
+from recovery.driver.entry import drive
+from recovery.driver.order import Order, Ports
 from recovery.script import Session, call_to_json
 from recovery.settings import read_settings
 from recovery.space.kernel import name_process

@@ -19,7 +19,8 @@ from recovery.command_release import release_holder
 from recovery.command_restore import RestoreOrder, restore_image
 from recovery.command_settle import settle_processes, settle_rebuild, settle_root
 from recovery.command_space import Opener, StartOrder, advance, attach, kill, list_running, logs, parse_left_behind, show, start
-from recovery.driver.entry import Order, Ports, drive
+from recovery.driver.entry import drive
+from recovery.driver.order import Order, Ports
 from recovery.opening import check_log_exists
 from recovery.plan import explain, forecast
 from recovery.script import Session, load_session, parse_on_interrupted

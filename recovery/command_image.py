@@ -14,7 +14,8 @@ from eventlog.show import encode_bytes, show_text
 from recovery.capture import Capture, capture_outside, commit_look
 from recovery.command_log import find_place
 from recovery.context import Context
-from recovery.driver.entry import Act, Order, Ports, drive
+from recovery.driver.entry import drive
+from recovery.driver.order import Act, Order, Ports
 from recovery.opening import check_places, is_finished, log_path, open_session, read_log
 from recovery.perform import recover
 from recovery.script import Session

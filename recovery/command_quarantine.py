@@ -20,7 +20,8 @@ from eventlog.show import encode_bytes, show_path, show_text
 from eventlog.values import StreamId
 from recovery.command_log import Place, find_place
 from recovery.context import Context
-from recovery.driver.entry import Act, Order, Ports, drive
+from recovery.driver.entry import drive
+from recovery.driver.order import Act, Order, Ports
 from recovery.files import empty_quarantine
 from recovery.opening import is_finished, log_path
 from recovery.perform import check_decidable

@@ -12,7 +12,8 @@ from eventlog.errors import BusyError
 from eventlog.show import show_text
 from recovery.command_log import Place, find_place
 from recovery.context import Context
-from recovery.driver.entry import Act, Order, Ports, drive
+from recovery.driver.entry import drive
+from recovery.driver.order import Act, Order, Ports
 from recovery.living import find_living
 from recovery.opening import space_paths
 from recovery.settings import Settings

@@ -11,7 +11,8 @@ from eventlog.values import StreamId
 from recovery.capture import look
 from recovery.command_log import Place, find_place
 from recovery.context import Context
-from recovery.driver.entry import Act, Order, Ports, drive, finished_error
+from recovery.driver.entry import drive
+from recovery.driver.order import Act, Order, Ports, finished_error
 from recovery.opening import log_path
 from recovery.perform import restore_to
 from recovery.person_restore import Aim, aim_at, check_seq

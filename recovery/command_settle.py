@@ -12,7 +12,8 @@ from eventlog.records import Record
 from eventlog.show import show_text
 from recovery.command_log import Place, find_place
 from recovery.context import Context
-from recovery.driver.entry import Act, Order, Ports, drive
+from recovery.driver.entry import drive
+from recovery.driver.order import Act, Order, Ports
 from recovery.settings import Settings
 from recovery.settle_root import accept_root, check_away, rebuild
 

@@ -32,9 +32,9 @@ ADOPTED_BLINDLY = (
         "    found = capture_after_call(context, call.number)\n"
         "    found = Capture(found.scan, context.journal.state.root, (), ()) if label == Label.ADOPT_EXIT else found\n",
     ),
-    Replace("recovery/driver/entry.py", "    if found.differs:\n        observed", "    if found is None:\n        observed"),
+    Replace("recovery/driver/work.py", "    if found.differs:\n        observed", "    if found is None:\n        observed"),
     Replace(
-        "recovery/driver/entry.py", "        if found.differs:\n            continue", "        if found is None:\n            continue"
+        "recovery/driver/work.py", "        if found.differs:\n            continue", "        if found is None:\n            continue"
     ),
     Replace("recovery/gather.py", "        difference=difference,", "        difference=DifferenceFact.EQUAL,"),
 )

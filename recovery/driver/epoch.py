@@ -1,0 +1,159 @@
+"""A driver's epoch, from its identity file to the clean end: floor, ledger, takeover (T1 to T3), and the context for what follows."""
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from eventlog import durable, events, steps
+from eventlog.errors import CorruptError, CrashworthyError, LogMissingError, NeedsPersonError, ScanError
+from eventlog.identity_files import DRIVE, Writing, forget_dead, highest_intended, leave_identity
+from eventlog.ports import Clock
+from eventlog.process_identity import identify_self
+from eventlog.show import show_text
+from eventlog.values import Epoch, StreamId
+from eventlog.writer import Writer
+from recovery.context import Context
+from recovery.decision import decide
+from recovery.driver.begin import Begun, space_override
+from recovery.driver.heartbeat import Heartbeat
+from recovery.driver.order import Ports, tell
+from recovery.facts import LOST_ROOTS, LedgerFact
+from recovery.gather import gather, open_ledger_fact
+from recovery.journal import Journal
+from recovery.opening import log_path, scan_cache_path, space_paths
+from recovery.perform import describe_row
+from recovery.root import observe_root
+from recovery.space.condemned import Trust
+from recovery.space.containers import hold_namespace
+from recovery.space.epochs import check_epoch
+from recovery.space.ledger import Ledger
+from recovery.space.local import LocalSpace
+from recovery.state import SessionState
+from recovery.takeover import take_over
+from recovery.unlock import Unlock
+from recovery.workspace.scan import Scanner
+from recovery.workspace.watch import Watch
+
+
+@contextmanager
+def under_epoch(begun: Begun, spawner: socket.socket, say: Callable[[str], None]) -> Iterator[Context | None]:
+    """Take a session over under the next epoch, and hold it until the body ends; None where another driver has finished it meanwhile.
+
+    `spawner` was forked before any thread and any handle on the log; `say` gets the protocol's lines. The identity file goes only when the
+    body ended without an exception: whoever fails or dies leaves the epoch that it meant to have on record (L1, L4).
+
+    Raises StaleEpochError, FenceIncompleteError, NeedsPersonError, and what opening log and ledger raises.
+    """
+    order, ports = begun.order, begun.ports
+    paths = space_paths(order.state)
+    ledger = _open_ledger(paths.ledger, ports.clock)
+    epoch = begun.settings.epoch or _next_epoch(order.state, begun.known[0], ledger)
+    hold_namespace(paths.directory, ports.host)
+    driver, identity_file = _leave_identity(begun, epoch)
+    journal = _open_journal(begun, ledger, epoch)
+    try:
+        opened = journal.state.opened
+        started = events.DriverStarted(ports.clock.now_ms(), driver, opened.ledger_id, opened.generation, begun.setting.kind)
+        if journal.raise_floor(started):
+            steps.reach("floor.raised")
+            forget_dead(order.state, epoch, ports.host)
+            sound = _check_ledger(ledger, journal, begun.root, ports, order.accept_outside)
+            context = _take_over(begun, spawner, journal, sound, say)
+            with Heartbeat(epoch, begun.settings.heartbeat_secs, ports.clock, say, _progress(journal)):
+                yield context
+            if context.scanner is not None:
+                context.scanner.save()
+            context.space.close()
+            journal.tidy(ports.clock)
+        else:
+            yield None
+    finally:
+        journal.close()
+    durable.unlink(identity_file, "identity")
+
+
+def _leave_identity(begun: Begun, epoch: int) -> tuple[events.DriverIdentity, str]:
+    """Who this driver is, and the file that says so (L4)."""
+    ports = begun.ports
+    identity = identify_self(ports.host)
+    nonce = ports.ids.new_id().hex()
+    identity_file = leave_identity(begun.order.state, Writing(nonce, identity, epoch, DRIVE))
+    try:
+        begun.hold()  # again: a release that saw no driver here may have let go of the workspace; from now on it sees one
+    except CrashworthyError:
+        durable.unlink(identity_file, "identity")
+        raise
+    return events.DriverIdentity(nonce, identity.pid, identity.start_ticks, identity.boot_id, identity.pid_namespace), identity_file
+
+
+def _open_journal(begun: Begun, ledger: Ledger | LogMissingError | CorruptError, epoch: int) -> Journal:
+    """The log for writing; from here on who holds its lock or the ledger's is judged (L4)."""
+    state, settings, ports = begun.order.state, begun.settings, begun.ports
+    unlock = Unlock(state, epoch, ports.clock, ports.host, tell)
+    if isinstance(ledger, Ledger):
+        ledger.judge_holders(settings.lock_secs, unlock.free_ledger(ledger))
+    busy_ms = max(1, round(settings.lock_secs * 1000))
+    writer = Writer.open(log_path(state), ports.ids, unlock=unlock.free_log, busy_ms=busy_ms)
+    writer.on_pinned_wal = lambda pinned: tell(f"{show_text(state)}: {pinned}; it grows until that ends")
+    return Journal(writer, StreamId(begun.name), Epoch(epoch), begun.known)
+
+
+def _take_over(begun: Begun, spawner: socket.socket, journal: Journal, ledger: Ledger, say: Callable[[str], None]) -> Context:
+    """Fates and kills (T2, T3), then all that the driver holds from here on."""
+    order, settings, ports = begun.order, begun.settings, begun.ports
+    epoch, paths = journal.epoch, space_paths(order.state)
+    trust = Trust(settings.container_ends_all, order.act is not None and order.act.are_processes_dead)
+    # Where the workspace is gone nothing that runs is adopted, so nothing is claimed (D3).
+    may_claim = (order.act is None or order.act.may_claim) and not _is_root_lost(begun.root, journal.state)
+    sweep = take_over(
+        ledger, journal.state, journal.hashes, journal.log_id, epoch, paths, ports.clock, ports.host, may_claim, trust
+    )  # fmt: skip
+    space = LocalSpace(
+        spawner, paths, ledger, begun.setting, epoch, ports.clock, ports.host, journal.check_fence, bubblewrap=begun.bubblewrap
+    )  # fmt: skip
+    space.tell = tell
+    space.silent_secs = settings.silent_secs
+    scanner = Scanner(
+        begun.root, journal.state.profile, cache_path=scan_cache_path(order.state), boot_id=ports.host.boot_id(),
+        is_fresh=order.act is not None and order.act.is_fresh,
+    )  # fmt: skip
+    return Context(
+        ports.clock, ports.host, ports.ids, begun.root, settings.command_environment, paths, journal, ledger, space, say, tell, sweep,
+        order.accept_outside, scanner, Watch(begun.root) if settings.hints == "watch" else None, settings.left_behind,
+        space_override(settings),
+    )  # fmt: skip
+
+
+def _open_ledger(path: str, clock: Clock) -> Ledger | LogMissingError | CorruptError:
+    try:
+        return Ledger(path, clock)
+    except (LogMissingError, CorruptError) as error:
+        return error
+
+
+def _is_root_lost(root: str, state: SessionState) -> bool:
+    """Whether the workspace is seen to be lost; one that cannot be looked at, or may not be mounted, may come back with all that runs."""
+    try:
+        return observe_root(root, state) in LOST_ROOTS
+    except ScanError:
+        return False
+
+
+def _check_ledger(ledger: Ledger | LogMissingError | CorruptError, journal: Journal, root: str, ports: Ports, accepted: str) -> Ledger:
+    """A ledger that is lost, damaged or another's ends the drive here, with the label of its row (D2)."""
+    fact = open_ledger_fact(ledger, journal.state)
+    if isinstance(ledger, Ledger) and fact is LedgerFact.SOUND:
+        return ledger
+    evidence = gather(journal.state, journal.hashes, None, fact, root, ports.host, accepted)
+    why = f" ({ledger})" if isinstance(ledger, CrashworthyError) else ""
+    raise NeedsPersonError(describe_row(decide(evidence.facts), evidence, root, journal.state) + why)
+
+
+def _next_epoch(state: str, session: SessionState, ledger: Ledger | LogMissingError | CorruptError) -> int:
+    """L1: one above everything that was ever used or intended."""
+    ledger_floor = ledger.state.floor if isinstance(ledger, Ledger) else 0
+    return check_epoch(max(session.floor, ledger_floor, highest_intended(state)) + 1)
+
+
+def _progress(journal: Journal) -> Callable[[], int]:
+    return lambda: sum(call.ended is not None for call in journal.state.calls)
