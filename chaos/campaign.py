@@ -351,7 +351,7 @@ def _find_gaps(enumerations: Sequence[Enumeration], results: Sequence[TrialResul
     for one in enumerations:
         numbers = {trial.number for trial in one.trials}
         mine = [result for result in results if result.trial.scenario == one.scenario and result.trial.number in numbers]
-        killed = find_fired(one.steps, one.prefix, "kill", mine).union(unreachable.step for unreachable in one.unreachable)
+        killed = find_fired(one.steps, one.prefix, one.does, mine).union(unreachable.step for unreachable in one.unreachable)
         frozen = find_fired(one.frozen, one.prefix, "freeze", mine)
         for steps, known, what in ((one.steps, killed, "killed nor unreachable"), (one.frozen, frozen, "frozen nor named as not to be")):
             missing = [step for step in steps if step not in known]

@@ -44,7 +44,7 @@ def choose_deeper(trials: Sequence[tuple[str, Trial]], wanted: int, seed: int) -
 
 def make_deeper_set(trial: Trial, above: TrialSet, kills: int) -> TrialSet:
     """The set of trials that go on from `trial`, which is one of the set `above`, with the kill number `kills`."""
-    return TrialSet(before=trial.plan, kill=above.kill, depth=kills, converges=above.converges)
+    return TrialSet(before=trial.plan, kill=above.kill, depth=kills, converges=above.converges, then=above.then)
 
 
 def draw_trials(one: Enumeration, wanted: int, seed: int) -> Enumeration:

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from chaos.actions import format_plan, parse_plan
+from chaos.actions import check_action, format_plan, parse_plan
 from chaos.results import Action
 from chaos.step import format_step, parse_step
 from eventlog.errors import MisuseError
 
 ROLES = ("driver", "spawner", "shim", "worker")
-_KEYS = ("before", "call", "until", "kill", "freeze", "label", "sample", "held", "converges", "depth", "ci")
+_KEYS = ("before", "call", "until", "kill", "freeze", "label", "sample", "held", "converges", "depth", "ci", "then", "lose")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,8 @@ class TrialSet:
     `converges` tells that every trial ends in the state in which the clean run of the set ends.
     With a `label` it is a set of second kills: `before` crashes the session so that recovery takes this decision. `sample` is how many of
     the kills are tried, evenly spread, `held` how many of the freezes with a lock held; 0 means all. `ci` is `sample` in the mode `ci`,
-    0 for the same. `depth` is how many kills a trial has, one inside the recovery from the other, where that is more than two.
+    0 for the same. `then` is done after each kill. With `lose` something is taken away at each step, and nothing killed. `depth` is how
+    many kills a trial has, one inside the recovery from the other, where that is more than two.
     """
 
     before: tuple[Action, ...] = ()
@@ -35,6 +36,8 @@ class TrialSet:
     held: int = 0
     depth: int = 0
     ci: int = 0
+    then: tuple[Action, ...] = ()
+    lose: str = ""
 
     @property
     def is_inside_recovery(self) -> bool:
@@ -55,9 +58,11 @@ def _parse(table: Any, where: str) -> TrialSet:
     for key in table:
         if key not in _KEYS:
             raise MisuseError(f"{where}: unknown key {key!r}; a set of trials has {', '.join(_KEYS)}")
-    before, label, until = (table.get(key, "") for key in ("before", "label", "until"))
-    if not all(isinstance(text, str) for text in (before, label, until)):
-        raise MisuseError(f'{where}: before, label and until are strings; before is a plan, such as before = "kill driver@1:decided:1"')
+    before, label, until, then, lose = texts = [table.get(key, "") for key in ("before", "label", "until", "then", "lose")]
+    if not all(isinstance(text, str) for text in texts):
+        raise MisuseError(
+            f'{where}: before, then, lose, label and until are strings; before is a plan, such as before = "kill driver@1:decided:1"'
+        )
     return TrialSet(
         before=parse_plan(before, f"{where}: before"),
         kill=_roles(table, "kill", ROLES, where),
@@ -67,6 +72,8 @@ def _parse(table: Any, where: str) -> TrialSet:
         held=_number(table, "held", "a number of freezes with a lock held, 0 for all", where),
         call=_number(table, "call", "the number of a call, from 1, or 0 for all", where),
         until=format_step(parse_step(until, f"{where}: until")) if until else "",
+        then=parse_plan(then, f"{where}: then"),
+        lose=check_action(Action("", "lose", path=lose), f"{where}: lose").path if lose else "",
         converges=_flag(table, "converges", where),
         depth=_number(table, "depth", "a number of kills, 0 for one or two", where),
         ci=_number(table, "ci", "a number of trials, 0 for as many as in other modes", where),
@@ -120,4 +127,6 @@ def trial_set_to_json(one: TrialSet) -> dict[str, Any]:
         "converges": one.converges,
         "depth": one.depth,
         "ci": one.ci,
+        "then": format_plan(one.then),
+        "lose": one.lose,
     }

@@ -9,7 +9,7 @@ from chaos.results import OracleVerdict, TrialResult, Verdict
 from reports.coverage import has_all_fired, has_live_command
 from reports.load import Run, ScenarioSteps
 
-FAULTS = ("kill", "exec", "freeze", "again", "deeper", "edit", "syscall")
+FAULTS = ("kill", "exec", "freeze", "again", "deeper", "edit", "lose", "syscall")
 """Counted by name also when there was none, so that zeros are seen."""
 
 
@@ -40,6 +40,9 @@ class Summary(msgspec.Struct, frozen=True, rename={"passed": "pass"}):
     deeper: int
     syscall: int
     edits: int
+    losses: int
+    lost_calls: int
+    bound: int
     seconds: float
     rate: float
     labels: dict[str, int]
@@ -107,6 +110,9 @@ def summarise(run: Run) -> Summary:
         deeper=_count(result.trial.fault == "deeper" and _count_fired([result], "kill") > 2 for result in results),
         syscall=_count(result.trial.entry == "syscall" and _count_fired([result], "kill") > 0 for result in results),
         edits=_count_fired(results, "edit"),
+        lost_calls=max((result.lost_calls for result in results), default=0),
+        bound=max((result.bound for result in results), default=0),
+        losses=_count_fired(results, "lose"),
         seconds=round(run.seconds, 2),
         rate=round(len(results) / run.seconds, 1) if run.seconds else 0.0,
         labels=dict(sorted(labels.items())),
@@ -166,7 +172,7 @@ def find_judge(result: TrialResult) -> OracleVerdict | None:
 def _find_killed(one: ScenarioSteps, results: Sequence[TrialResult]) -> set[str]:
     numbers = range(one.first, one.first + one.trials)
     mine = (result for result in results if result.trial.scenario == one.scenario and result.trial.number in numbers)
-    return {fault.at for result in mine for fault in result.faults if fault.fired and fault.do == "kill"}.intersection(one.steps)
+    return {fault.at for result in mine for fault in result.faults if fault.fired and fault.do == one.does}.intersection(one.steps)
 
 
 def _find_unkilled(one: ScenarioSteps, killed: set[str]) -> list[str]:

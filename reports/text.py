@@ -81,6 +81,9 @@ def render_summary(summary: Summary) -> list[str]:
         "deeper": summary.deeper,
         "syscall": summary.syscall,
         "edits": summary.edits,
+        "losses": summary.losses,
+        "lost_calls": summary.lost_calls,
+        "bound": summary.bound,
         "seconds": summary.seconds,
         "rate": summary.rate,
     }
