@@ -209,11 +209,11 @@ CASES: list[tuple[events.Event, events.Event]] = [
     (
         events.SessionForked(
             1, "n", "forked", "l", "p", 1, "h", "transactional", "stop", [], [], "sk-root", [], [], [],
-            [events.ForkedInput("sk-id", {"say": "sk-1"})],
+            None, None, [events.ForkedInput("sk-id", {"say": "sk-1"})],
         ),
         events.SessionForked(
             1, "n", "forked", "l", "p", 1, "h", "transactional", "stop", [], [], "sk-root", [], [], [],
-            [events.ForkedInput("sk-id", {"say": "[redacted]"})],
+            None, None, [events.ForkedInput("sk-id", {"say": "[redacted]"})],
         ),
     ),
     (events.SessionFailed(1, "sk-root", "sk-1"), events.SessionFailed(1, "sk-root", "[redacted]")),
