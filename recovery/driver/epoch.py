@@ -15,7 +15,7 @@ from eventlog.writer import Writer
 from recovery.context import Context
 from recovery.decision import decide
 from recovery.driver.begin import Begun, space_override
-from recovery.driver.heartbeat import Heartbeat
+from recovery.driver.heartbeat import Heartbeat, watch_floor
 from recovery.driver.order import Ports, tell
 from recovery.facts import LOST_ROOTS, LedgerFact
 from recovery.gather import gather, open_ledger_fact
@@ -60,7 +60,7 @@ def under_epoch(begun: Begun, spawner: socket.socket, say: Callable[[str], None]
             forget_dead(order.state, epoch, ports.host)
             sound = _check_ledger(ledger, journal, begun.root, ports, order.accept_outside)
             context = _take_over(begun, spawner, journal, sound, say)
-            with Heartbeat(epoch, begun.settings.heartbeat_secs, ports.clock, say, _progress(journal)):
+            with Heartbeat(epoch, begun.settings.heartbeat_secs, ports.clock, say, _progress(journal), watch_floor(paths.ledger, epoch)):
                 yield context
             if context.scanner is not None:
                 context.scanner.save()
