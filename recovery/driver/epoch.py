@@ -14,7 +14,7 @@ from eventlog.values import Epoch, StreamId
 from eventlog.writer import Writer
 from recovery.context import Context
 from recovery.driver.begin import Begun, space_override
-from recovery.driver.heartbeat import Heartbeat
+from recovery.driver.heartbeat import Heartbeat, watch_floor
 from recovery.driver.order import tell
 from recovery.facts import LOST_ROOTS, LedgerFact
 from recovery.gather import open_ledger_fact
@@ -65,7 +65,7 @@ def under_epoch(
             steps.reach("floor.raised")
             forget_dead(order.state, epoch, ports.host)
             context = _take_over(begun, spawner, journal, ledger, unlock, say, tell)
-            with Heartbeat(epoch, begun.settings.heartbeat_secs, ports.clock, say, _progress(journal)):
+            with Heartbeat(epoch, begun.settings.heartbeat_secs, ports.clock, say, _progress(journal), watch_floor(paths.ledger, epoch)):
                 yield context
             if context.scanner is not None:
                 context.scanner.save()

@@ -2,8 +2,8 @@
 
 import random
 
+from recovery.redrive.conformance.made_up import START_WALL_MS, Life, MadeUpClock, MadeUpWorld, made_redrive, run
 from recovery.redrive.policy import Ended, Limits, Seen
-from tests.recovery.redrive.made_up import START_WALL_MS, Life, MadeUpClock, MadeUpWorld, made_redrive, run
 
 CRASH = Ended("killed", 9)
 LIMITS = Limits(attempts=4, backoff_secs=1.0, most_secs=60.0, stall_secs=120.0, grace_secs=600.0)
@@ -126,7 +126,7 @@ def test_case_26_an_attempt_is_counted_before_it_is_made() -> None:
     def die(*_: object) -> None:
         raise KilledError
 
-    honest, world.tell = world.tell, die  # type: ignore[method-assign]
+    honest, world.tell = world.tell, die  # type: ignore[method-assign,assignment]
     try:
         made_redrive(world, LIMITS).step()
     except KilledError:

@@ -114,6 +114,7 @@ class MadeUpWorld:
         return record.epoch + 1
 
     def prepare(self) -> Driver:
+        assert len(self.drivers) < len(self.lives), "more drivers are started than there may be"
         lived = Lived(self, ProcessIdentity(100 + len(self.drivers), 1, "boot", 1), self.lives[len(self.drivers)])
         self.drivers.append(lived)
         return lived
