@@ -16,6 +16,7 @@ from eventlog.ports import LinuxHost, RandomIds, SystemClock
 from recovery.command_answer import answer, choose_answer
 from recovery.command_files import ChangeOrder, change, has_workspace, release_space
 from recovery.command_image import ImageOrder, take_image
+from recovery.command_note import print_note
 from recovery.command_pause import ask_pause
 from recovery.command_quarantine import EmptyOrder, check_out_quarantine, empty_decisions, list_quarantine, show_quarantine
 from recovery.command_redrive import RedriveOrder, print_histories, redrive
@@ -33,6 +34,7 @@ from recovery.command_settle import (
 from recovery.command_space import Opener, StartOrder, advance, attach, kill, list_running, logs, parse_left_behind, show, start
 from recovery.driver.entry import drive
 from recovery.driver.order import Order, Ports
+from recovery.note import DEFAULT_BYTES
 from recovery.opening import check_log_exists
 from recovery.plan import explain, forecast
 from recovery.script import Session, load_session, parse_on_interrupted
@@ -131,6 +133,16 @@ def plan(state: StateArgument, as_json: Annotated[bool, typer.Option("--json", h
     else:
         print("\n".join(explain(found)))
     return 0 if found.is_idle else 2
+
+
+@app.command()
+def note(
+    log: LogArgument,
+    limit: Annotated[int, typer.Option("--bytes", help="the most bytes that the note may have")] = DEFAULT_BYTES,
+    as_json: JsonOption = False,
+) -> int:
+    """Print what completed, may have partly run, was restored, lies in quarantine and must be done; from the log alone, bounded."""
+    return print_note(str(log), limit, as_json)
 
 
 @app.command()

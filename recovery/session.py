@@ -30,12 +30,14 @@ from eventlog.reader import Reader
 from eventlog.show import encode_bytes, show_text
 from eventlog.values import StreamId
 from recovery import calls
+from recovery.command_note import note_of
 from recovery.context import Context
 from recovery.driver.begin import Begun, begin
 from recovery.driver.epoch import under_epoch
 from recovery.driver.order import Order, Ports, say_nothing
 from recovery.driver.work import finish
 from recovery.journal import Known
+from recovery.note import DEFAULT_BYTES
 from recovery.opening import log_path
 from recovery.perform import recover
 from recovery.results import CallResult, read_result
@@ -219,6 +221,11 @@ class Session:
         """The result of every call so far, in order, those without a key too. Each is read from the log, with its output."""
         with self._alone():
             return tuple(self._read_result(call) for call in self.state.calls)
+
+    def note(self, limit: int = DEFAULT_BYTES) -> str:
+        """The recovery note (recovery/README, "The recovery note"), plain text of at most `limit` bytes, to be given to a model."""
+        with self._alone():
+            return note_of(self._reader, StreamId(self.state.opened.name), self._known, limit)
 
     def admit(self, request_id: str, given: dict[str, Any]) -> bool:
         """Take an input in, once for each request id of the session; whether it was new. Raises MisuseError for another input under it."""
