@@ -13,6 +13,7 @@ import typer
 from eventlog import console, steps
 from eventlog.errors import CrashworthyError, MisuseError
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
+from recovery.command_apply import apply_recovery
 from recovery.command_files import ChangeOrder, change, has_workspace, release_space
 from recovery.command_image import ImageOrder, take_image
 from recovery.command_quarantine import EmptyOrder, check_out_quarantine, empty_decisions, list_quarantine, show_quarantine
@@ -96,6 +97,12 @@ def plan(state: StateArgument, as_json: Annotated[bool, typer.Option("--json", h
     else:
         print("\n".join(explain(found)))
     return 0 if found.is_idle else 2
+
+
+@app.command()
+def apply(log: LogArgument, accept_outside: AcceptOption = "", as_json: JsonOption = False) -> int:
+    """Recover as `plan` says, and stop before the script goes on. Exit 0 settled; else as drive."""
+    return apply_recovery(str(log), accept_outside, as_json, _settings(), _ports())
 
 
 @app.command()

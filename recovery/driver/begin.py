@@ -119,7 +119,7 @@ def _find_bubblewrap(order: Order, settings: Settings, root: str, script: Sequen
     """What confines the commands of this drive, None where there is nothing to confine. Raises MisuseError."""
     override = space_override(settings)
     calls = [call for call in script if isinstance(call, BashCall) and (override or call.space) == "namespaced"]
-    if order.act is not None or not calls:  # an act runs none
+    if (order.act is not None and not order.act.runs_commands) or not calls:
         return None
     keeps = any((settings.left_behind or call.left_behind) == "keep" for call in calls)
     _check_writable(order.state, settings.space_writable)
