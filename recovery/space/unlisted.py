@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from eventlog.errors import DeathUnprovedError, FenceIncompleteError
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity, identify
-from recovery.space.condemned import Trust
+from recovery.space.condemned import SETTLE, Trust
 from recovery.space.containers import is_ended, tell_ways_out
 from recovery.space.epoch_mark import read_epoch
 from recovery.space.identity import kill_and_wait
@@ -63,7 +63,7 @@ def end_unlisted(
 
 def _trust(error: DeathUnprovedError, is_trusted: bool) -> str:
     if not is_trusted:
-        raise tell_ways_out(error) from error
+        raise tell_ways_out(error, SETTLE) from error
     return str(error)
 
 

@@ -12,7 +12,6 @@ MISSING = {
     26: "crashes that never count: comes with the redriver's attempts",
     27: "the clock jumps: comes with leases and backoff",
     28: "declared lost after it was done: comes with the redriver's verdicts",
-    37: "a call without a result: comes with the session API for agents",
     38: AGENTS,
     39: AGENTS,
     40: AGENTS,
