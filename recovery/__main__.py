@@ -14,6 +14,7 @@ from eventlog import console, steps
 from eventlog.errors import CrashworthyError, MisuseError
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
 from recovery.command_answer import answer, choose_answer
+from recovery.command_apply import apply_recovery
 from recovery.command_files import ChangeOrder, change, has_workspace, release_space
 from recovery.command_image import ImageOrder, take_image
 from recovery.command_note import print_note
@@ -143,6 +144,12 @@ def note(
 ) -> int:
     """Print what completed, may have partly run, was restored, lies in quarantine and must be done; from the log alone, bounded."""
     return print_note(str(log), limit, as_json)
+
+
+@app.command()
+def apply(log: LogArgument, accept_outside: AcceptOption = "", as_json: JsonOption = False) -> int:
+    """Recover as `plan` says, and stop before the script goes on. Exit 0 settled; else as drive."""
+    return apply_recovery(str(log), accept_outside, as_json, _settings(), _ports())
 
 
 @app.command()

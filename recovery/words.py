@@ -2,6 +2,12 @@
 
 from recovery.labels import Label
 
+
+def word_of(label: str) -> str:
+    """What a label out of a log means."""
+    return WORDS[Label(label)]
+
+
 WORDS: dict[Label, str] = {
     Label.COMPLETE_RESTORE: "a restore was begun and not ended; it is carried out to its end before anything else",
     Label.COMPLETE_REBUILD: "a restore was begun and the workspace root is gone: it is made anew and the restore carried out to its end",
