@@ -57,7 +57,9 @@ def check_seq(history: list[tuple[int, int | None]], head: int, seq: int) -> Non
 
 
 def aim_at(contents: Contents, state: SessionState, found: Scan, seq: int) -> Aim:
-    """The restore to `seq` against a scan. Changes nothing. Nothing restores to a stale image. Raises RestoreIncompleteError, CompactedError, CorruptError."""
+    """The restore to `seq` against a scan. Changes nothing. Nothing restores to a stale image.
+
+    Raises MisuseError, RestoreIncompleteError, CompactedError, CorruptError, CheckpointDamagedError."""
     check_not_stale(state, seq)
     target = contents.reader.image(StreamId(state.opened.name), Seq(seq))
     root = root_hash(target, state.profile.excludes).hex()
@@ -72,7 +74,8 @@ def check_not_stale(state: SessionState, seq: int) -> None:
     if is_stale(state.untracked_at(seq)):
         raise MisuseError(
             f"--at {seq}: the image there is stale: a process that was kept running wrote some of its files meanwhile, or it was above a "
-            f"limit and not read (`eventlog show --json LOG` lists it as {UNSTABLE} or {OVER_LIMIT}); name an event before that call, or after the next one began"
+            f"limit and not read (`eventlog show --json LOG` lists it as {UNSTABLE} or {OVER_LIMIT}); name an event before that call, or "
+            "after the next one began"
         )
 
 
