@@ -123,6 +123,12 @@ class LostProcessError(CrashworthyError):
     exit_code = 1
 
 
+class SpaceFileError(CrashworthyError):
+    """The system refused a file of a space: no such directory, no permission, a failing device. Nothing was started after it."""
+
+    exit_code = 1
+
+
 class RestoreIncompleteError(CrashworthyError):
     """A restore did not reach its target; the obligation stays open (R5)."""
 

@@ -28,6 +28,7 @@ from recovery.opening import check_log_exists
 from recovery.plan import explain, forecast
 from recovery.script import Session, load_session, parse_on_interrupted
 from recovery.settings import Settings, read_limits, read_settings
+from recovery.space.condemned import Trust
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Run sessions that survive a crash at any instant.", rich_markup_mode=None
@@ -293,10 +294,13 @@ def space_advance(
     epoch: EpochOption,
     claim: Annotated[list[str] | None, typer.Option("--claim", help="a key that goes on under the new epoch; may be repeated")] = None,
     mark: MarkOption = "",
+    processes_dead: Annotated[
+        bool, typer.Option("--processes-dead", help="nothing of an older epoch lives, though nothing can prove it: your word, on record")
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Raise the floor: what is claimed goes on, everything else is ended and proved dead, and older epochs are refused."""
-    return advance(str(directory), epoch, tuple(claim or ()), as_json, _opener(mark))
+    return advance(str(directory), epoch, tuple(claim or ()), as_json, _opener(mark), Trust(all_dead=processes_dead))
 
 
 @space.command(name="claim")

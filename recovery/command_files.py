@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from eventlog.errors import MisuseError
 from eventlog.show import show_text
-from recovery.command_space import Opener, ended_json, read_input
+from recovery.command_space import Opener, ended_json, read_input, telling_of
 from recovery.opening import is_finished
 from recovery.space.file_request import Delete, Edit, FileRequest, Write
 from recovery.space.standalone import StandaloneSpace
@@ -34,12 +34,13 @@ def change(order: ChangeOrder, opener: Opener) -> int:
     request = FileRequest(order.key, _read_act(order))
     space = opener.make(order.directory) if order.workspace else opener.open(order.directory)
     try:
-        if order.workspace:
-            space.use_workspace(order.workspace, opener.ids, is_finished)
-        if space.facts().floor == 0:
-            space.advance(order.epoch)  # a new space: there is nobody to take it from
-        how = space.change(order.epoch, request)
-        ended = space.wait(order.epoch, order.key)
+        with telling_of(order.directory):
+            if order.workspace:
+                space.use_workspace(order.workspace, opener.ids, is_finished)
+            if space.facts().floor == 0:
+                space.advance(order.epoch)  # a new space: there is nobody to take it from
+            how = space.change(order.epoch, request)
+            ended = space.wait(order.epoch, order.key)
     finally:
         space.close()
     if order.as_json:

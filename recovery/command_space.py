@@ -3,21 +3,25 @@
 A key that is started by hand has no intent in any log and is never part of a decision; it is fenced, recorded and ended like every other.
 """
 
+import contextlib
+import errno
 import json
 import math
 import os
 import stat
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
-from eventlog.errors import MisuseError
+from eventlog.errors import FullError, MisuseError, SpaceFileError
 from eventlog.events import Exit
 from eventlog.ports import Clock, Host, Ids
 from eventlog.show import encode_bytes, show_text
 from recovery.calls import describe_exit
 from recovery.space.bubblewrap import Bubblewrap, choose_bubblewrap, parse_space
+from recovery.space.condemned import NO_TRUST, Trust
 from recovery.space.holders import Holders
 from recovery.space.listing import AttemptWord, ListedAttempt
 from recovery.space.marks import choose_marks
@@ -45,12 +49,14 @@ class Opener:
         setting = choose_marks(self.mark)
         return StandaloneSpace(find_space(directory), setting, self.clock, self.host, None, self._registry(), self.silent_secs)
 
-    def make(self, directory: str, bubblewrap: Bubblewrap | None = None) -> StandaloneSpace:
-        """The same, made where the directory is missing or empty; with `bubblewrap` what is started by it is confined."""
+    def make(self, directory: str, bubblewrap: Bubblewrap | None = None, trust: Trust = NO_TRUST) -> StandaloneSpace:
+        """The same, made where the directory is missing or empty; with `bubblewrap` what is started by it is confined. Raises FullError
+        and MisuseError where it cannot be made."""
         setting = choose_marks(self.mark)  # before anything is made
-        return StandaloneSpace(
-            make_space(directory, self.ids), setting, self.clock, self.host, bubblewrap, self._registry(is_made=True), self.silent_secs
-        )
+        registry = self._registry(is_made=True)
+        with telling_of(directory):
+            paths = make_space(directory, self.ids)
+            return StandaloneSpace(paths, setting, self.clock, self.host, bubblewrap, registry, self.silent_secs, trust)
 
     def _registry(self, *, is_made: bool = False) -> Holders | None:
         return Holders(self.holders, self.clock) if is_made or os.path.isdir(self.holders) else None
@@ -87,14 +93,32 @@ def start(order: StartOrder, opener: Opener) -> int:
     bubblewrap = choose_bubblewrap([parse_space(order.space, "--space")], order.where, os.environ.get("PATH"), order.left_behind)
     space = opener.make(order.directory, bubblewrap)
     try:
-        if space.facts().floor == 0:
-            space.advance(order.epoch)  # a new space: there is nobody to take it from
-        how = space.start(order.epoch, request)
+        with telling_of(order.directory):
+            if space.facts().floor == 0:
+                space.advance(order.epoch)  # a new space: there is nobody to take it from
+            how = space.start(order.epoch, request)
         ended = _wait(space, order.epoch, order.key, order.as_json)
     finally:
         space.close()
     _tell_end(ended, order.as_json, {"how": how})
+    if order.left_behind == "fail" and ended.survivors:
+        if order.as_json:
+            print(f"{show_text(order.key)}: {_count_left(ended)}", file=sys.stderr)
+        return 1
     return 0
+
+
+@contextlib.contextmanager
+def telling_of(directory: str) -> Iterator[None]:
+    """What the system refuses in here is told as what it is: a space whose files cannot be written. What is printed is not in here."""
+    try:
+        yield
+    except OSError as error:
+        named = isinstance(error.filename, str | bytes)
+        where = show_text(os.fsdecode(error.filename)) if named else f"the space in {show_text(directory)}"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise FullError(f"{where}: no room is left ({error.strerror}); make room there and run the same command again") from error
+        raise SpaceFileError(f"{where}: {error.strerror or error}; mend that and run the same command again") from error
 
 
 def parse_left_behind(value: str) -> LeftBehind:
@@ -152,18 +176,24 @@ def _write(stream: StreamName, data: bytes) -> None:
     file.buffer.flush()
 
 
-def advance(directory: str, epoch: int, claim: tuple[str, ...], as_json: bool, opener: Opener) -> int:
-    """Raise the floor; what is claimed goes on, everything else is ended."""
-    space = opener.make(directory)
+def advance(directory: str, epoch: int, claim: tuple[str, ...], as_json: bool, opener: Opener, trust: Trust = NO_TRUST) -> int:
+    """Raise the floor; what is claimed goes on, everything else is ended. Exit 1 where a key to claim does not go on: the floor has risen
+    all the same. With `trust` what cannot be proved dead is taken for dead on a person's word, which the ledger records."""
+    space = opener.make(directory, trust=trust)
     try:
-        done = space.advance(epoch, claim)
+        with telling_of(directory):
+            done = space.advance(epoch, claim)
+            missed = {key: space.look(key) for key in claim if key not in done.claimed}
     finally:
         space.close()
     if as_json:
         print(json.dumps({"floor": done.floor, "claimed": list(done.claimed), "condemned": list(done.condemned)}))
     else:
         print(f"floor {done.floor}: {_count(done.claimed, 'claimed')}, {_count(done.condemned, 'condemned and dead')}")
-    return 0
+    for key, ended in missed.items():
+        how = "did not answer" if ended is None else describe_end(ended)
+        print(f"{show_text(key)} is not claimed: {how}; the floor is {done.floor} all the same", file=sys.stderr)
+    return 1 if missed else 0
 
 
 def _count(keys: tuple[str, ...], word: str) -> str:
@@ -237,7 +267,9 @@ def logs(directory: str, key: str, stream: StreamName, as_json: bool, opener: Op
         _tell_end(ended, True, {})
     else:
         _write("out", ended.err if stream == "err" else ended.out)
-    return 0
+        if ended.missing:
+            print(f"{show_text(key)}: {_say_missing(ended)}", file=sys.stderr)
+    return 1 if ended.missing else 0
 
 
 def kill(directory: str, key: str, as_json: bool, opener: Opener) -> int:
@@ -266,6 +298,8 @@ def _tell_end(ended: Ended, as_json: bool, more: dict[str, Any]) -> None:
 def describe_end(ended: Ended) -> str:
     """How an attempt ended, in words (case 33: none of them for another)."""
     held = "; something still holds its output open" if ended.held_output else ""
+    held += f"; {_say_missing(ended)}" if ended.missing else ""
+    held += f"; {_count_left(ended)}" if ended.survivors else ""
     match ended.word:
         case AttemptWord.EXITED | AttemptWord.KEPT:
             kept = "; processes it left behind were kept" if ended.word is AttemptWord.KEPT else ""
@@ -284,6 +318,14 @@ def describe_end(ended: Ended) -> str:
             assert_never(other)
 
 
+def _say_missing(ended: Ended) -> str:
+    return f"of its {ended.out_total + ended.err_total} bytes of output nothing could be kept ({ended.missing})"
+
+
+def _count_left(ended: Ended) -> str:
+    return f"{ended.survivors} process{'es' if ended.survivors > 1 else ''} left behind by it, ended"
+
+
 def _exit(exit_: Exit | None) -> dict[str, Any] | None:
     return None if exit_ is None else {"kind": exit_.kind, "code": exit_.code, "signal": exit_.signal, "error": exit_.error}
 
@@ -293,7 +335,8 @@ def ended_json(ended: Ended) -> dict[str, Any]:
     return {
         "key": ended.key, "state": ended.word.value, "epoch": ended.epoch, "exit": _exit(ended.exit),
         "out": encode_bytes(ended.out), "err": encode_bytes(ended.err), "out_total": ended.out_total, "err_total": ended.err_total,
-        "digest": ended.digest, "held_output": ended.held_output,
+        "digest": ended.digest, "held_output": ended.held_output, "missing": ended.missing, "survivors": ended.survivors,
+        "left": ended.left,
     }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from blake3 import blake3
 
 from eventlog.errors import BusyError, CorruptError, LostProcessError, MisuseError, StaleEpochError
 from eventlog.ports import Clock, Host
-from eventlog.process_identity import is_alive
+from eventlog.process_identity import ProcessIdentity, is_alive
 from eventlog.show import show_text
 from recovery.space import protocol
 from recovery.space.floor_poll import FloorPoll
@@ -208,6 +208,12 @@ def read_output(directory: str, mark: str, exited: Exited) -> tuple[bytes, bytes
         if not exited.missing and digest and len(kept) == total and blake3(kept).hexdigest() != digest:
             raise CorruptError(f"{exited.key}: its output is not what was written; put the space's own output files back")
     return (b"", b"") if exited.missing else (out, err)
+
+
+def name_socket(mark: str, shim: ProcessIdentity) -> str:
+    """The name of a shim's socket, also before its starting mark has it. Two handles may have a shim each for one prepared key: until one
+    has the mark, neither may take the other's socket. Pure."""
+    return f"{mark.rpartition('/')[2]}.{shim.pid}"
 
 
 def connect_shim(directory: str, name: str) -> socket.socket:

@@ -28,16 +28,19 @@ class Trust:
 
 
 NO_TRUST = Trust()
+SETTLE = "recovery settle STATE_DIR --processes-dead"
 
 
 @dataclass(slots=True)
 class Sweep:
-    """One takeover's kills. `directory` is the space's own; `assumed` are keys and marks that were taken for dead without proof."""
+    """One takeover's kills. `directory` is the space's own; `assumed` are keys and marks that were taken for dead without proof,
+    `way_out` the command that takes a person's word for what is not proved."""
 
     directory: str
     clock: Clock
     host: Host
     trust: Trust = NO_TRUST
+    way_out: str = SETTLE
     assumed: list[str] = field(default_factory=list)
 
     def kill_condemned(self, ledger: Ledger, epoch: int, spare: frozenset[int]) -> None:
@@ -111,7 +114,7 @@ class Sweep:
             if error.is_elsewhere and owner is not None and is_ended(self.directory, owner, self.clock):
                 return
             if not (self.trust.all_dead or (error.is_elsewhere and self.trust.ends_all)):
-                raise tell_ways_out(error) from error
+                raise tell_ways_out(error, self.way_out) from error
             self.assumed.append(name)
 
     def _record(self, ledger: Ledger, epoch: int, keys: list[str], helpers: list[str]) -> None:

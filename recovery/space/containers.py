@@ -42,13 +42,13 @@ def is_ended(directory: str, identity: ProcessIdentity, clock: Clock) -> bool:
     return bool(free)
 
 
-def tell_ways_out(error: DeathUnprovedError) -> DeathUnprovedError:
-    """The same error, with what a person can do."""
+def tell_ways_out(error: DeathUnprovedError, way_out: str) -> DeathUnprovedError:
+    """The same error, with what a person can do; `way_out` is the command that takes a person's word for it."""
     setting = ", or set SESSION_CONTAINER_ENDS_ALL=1 if that container has ended and ends all its processes" if error.is_elsewhere else ""
     said = str(error).removeprefix("FenceIncomplete: ")
     return DeathUnprovedError(
         f"{said}; no workspace path was touched; drive again where it can be seen{setting}, "
-        "or once you know that nothing of it lives, `recovery settle STATE_DIR --processes-dead`",
+        f"or once you know that nothing of it lives, `{way_out}`",
         error.is_elsewhere,
     )
 

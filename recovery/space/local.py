@@ -28,7 +28,7 @@ from eventlog.errors import (
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity, is_dead, open_process
 from recovery.space import protocol
-from recovery.space.attach import connect_shim, read_output
+from recovery.space.attach import connect_shim, name_socket, read_output
 from recovery.space.bubblewrap import Bubblewrap
 from recovery.space.identity import is_stopped, kill_and_wait
 from recovery.space.ledger import Ledger
@@ -222,10 +222,10 @@ class LocalSpace:
         steps.reach("command.wait")
         owned = self._shims.find_owner(key)
         if owned is not None:
-            with contextlib.closing(self._watch(key)) as watch:
+            with contextlib.closing(self._watch(key, owned.identity)) as watch:
                 self._wait_ended(owned, watch)
         else:
-            with contextlib.closing(self._watch(key)) as watch:
+            with contextlib.closing(self._watch(key, shim)) as watch:
                 self._wait_claimed(key, shim, watch)
         self._ledger.refresh()
         attempt = self._ledger.state.find(key)
@@ -234,9 +234,11 @@ class LocalSpace:
         self._ledger.sync()  # a shim that was killed at its sync has left its record to us
         return attempt.exit
 
-    def _watch(self, key: str) -> SilenceWatch:
+    def _watch(self, key: str, shim: ProcessIdentity) -> SilenceWatch:
         def ask() -> socket.socket:
-            connection = connect_shim(self._paths.directory, self._ledger.state.attempts[key].prepared.mark.rpartition("/")[2])
+            attempt = self._ledger.state.attempts[key]
+            name = name_socket(attempt.prepared.mark, shim) if attempt.start is None else attempt.start.socket
+            connection = connect_shim(self._paths.directory, name)
             protocol.send(connection, Hello(self._epoch))
             return connection
 

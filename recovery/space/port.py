@@ -72,7 +72,9 @@ class Ended:
     started and from what nobody can tell; `exit` is None where no exit was recorded: none is invented (I8).
 
     `out` and `err` are the kept bytes (`err` empty where both streams are merged), `out_total` and `err_total` how many there were,
-    `digest` the BLAKE3 of all of standard output, kept or not ("": unknown); `held_output`: something still had the output open.
+    `digest` the BLAKE3 of all of standard output, kept or not ("": unknown); `held_output`: something still had the output open;
+    `missing` why nothing of the output is kept although there was some ("": it is kept); `survivors` processes that the command left behind
+    were ended, `left` were left alive by policy.
     """
 
     key: str
@@ -85,6 +87,9 @@ class Ended:
     err_total: int = 0
     digest: str = ""
     held_output: bool = False
+    missing: str = ""
+    survivors: int = 0
+    left: int = 0
 
 
 class Space(Protocol):

@@ -27,6 +27,7 @@ from eventlog.events import Exit
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity, identify, identify_self
 from recovery.space import marks, protocol
+from recovery.space.attach import name_socket
 from recovery.space.command import keep_from_commands, start
 from recovery.space.confined import StartError
 from recovery.space.floor_poll import FloorPoll
@@ -66,22 +67,22 @@ def run_shim(born: StartShim, driver: socket.socket, ledger: Ledger, directory: 
 
 
 @contextlib.contextmanager
-def _listen(directory: str, leaf: str) -> Iterator[socket.socket]:
+def _listen(directory: str, name: str) -> Iterator[socket.socket]:
     """A socket on which others can say hello and attach, bound through a directory descriptor (paths to sockets are at most 107 bytes)."""
     sockets = os.path.join(directory, "sockets")
     descriptor = os.open(sockets, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-            _bind(listener, f"/proc/self/fd/{descriptor}/{leaf}", leaf, descriptor)
+            _bind(listener, f"/proc/self/fd/{descriptor}/{name}", name, descriptor)
             listener.listen(QUEUE)
             yield listener
-        durable.unlink(leaf, "socket", directory=descriptor)
+        durable.unlink(name, "socket", directory=descriptor)
     finally:
         os.close(descriptor)
 
 
-def _bind(listener: socket.socket, path: str, leaf: str, directory: int) -> None:
-    """Bind; where a shim that died before its starting mark left its socket behind, in the place of that. OSError where one listens."""
+def _bind(listener: socket.socket, path: str, name: str, directory: int) -> None:
+    """Bind; where a shim of this number that died left its socket behind, in the place of that. OSError where one listens."""
     try:
         listener.bind(path)
     except OSError as error:
@@ -90,7 +91,7 @@ def _bind(listener: socket.socket, path: str, leaf: str, directory: int) -> None
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
             if other.connect_ex(path) == 0:
                 raise
-        durable.unlink(leaf, "socket", directory=directory)
+        durable.unlink(name, "socket", directory=directory)
         listener.bind(path)
 
 
@@ -108,6 +109,7 @@ class _Shim:
         self._ledger = ledger
         self._directory = directory
         self._leaf = order.mark.rpartition("/")[2]
+        self._socket = name_socket(order.mark, identity)
         self._identity = identity
         self._clock = clock
         self._host = host
@@ -127,7 +129,7 @@ class _Shim:
             else:
                 self._joined = marks.join_mark(self._order.mark)
             steps.enter(f"shim.{self._order.ordinal}", self._order.epoch)
-            with _listen(self._directory, self._leaf) as listener:
+            with _listen(self._directory, self._socket) as listener:
                 append_start(self._ledger, self._order.epoch, self._starting_mark())
                 poll = FloorPoll(self._clock, self._look_at_floor)
                 readers = Readers(listener, self._request.key, self._identity, self._keepers, poll, self._end_command)
@@ -146,7 +148,7 @@ class _Shim:
     def _starting_mark(self) -> Start:
         first = None if self._joined.first is None else identify(self._joined.first, self._host)
         now = self._clock.now_ms()
-        return Start(self._request.key, self._identity, self._leaf, now, first, self._own_mark, marks.read_newest())
+        return Start(self._request.key, self._identity, self._socket, now, first, self._own_mark, marks.read_newest())
 
     def _tell(self, message: protocol.Message) -> bool:
         """Tell the driver, when it is there; False when it is gone."""

@@ -18,7 +18,7 @@ from eventlog.show import show_text
 from recovery.space.advance import advance_ledger, claimed_shims, greet_claimed
 from recovery.space.attach import attach, end_command, read_output
 from recovery.space.bubblewrap import Bubblewrap
-from recovery.space.condemned import Sweep
+from recovery.space.condemned import NO_TRUST, Sweep, Trust
 from recovery.space.epochs import check_advance, check_at_floor
 from recovery.space.file_changes import FileChanges
 from recovery.space.file_request import FileRequest
@@ -73,11 +73,12 @@ class StandaloneSpace:
 
     def __init__(
         self, paths: SpacePaths, setting: MarkSetting, clock: Clock, host: Host, bubblewrap: Bubblewrap | None = None,
-        holders: Holders | None = None, silent_secs: float = DEFAULT_SILENT_SECS,
+        holders: Holders | None = None, silent_secs: float = DEFAULT_SILENT_SECS, trust: Trust = NO_TRUST,
     ) -> None:  # fmt: skip
         self._bubblewrap = bubblewrap
         self._holders = holders
         self._silent_secs = silent_secs
+        self._trust = trust
         self._paths = paths
         self._setting = setting
         self._clock = clock
@@ -139,7 +140,9 @@ class StandaloneSpace:
         """Have what the advance to `epoch` condemned killed and proved dead, once for a handle. Before anything begins under that epoch:
         whoever advanced may have died in the middle, or could not prove it (I7). Raises FenceIncompleteError."""
         if self._swept != epoch:
-            Sweep(self._paths.directory, self._clock, self._host).kill_condemned(self._ledger, epoch, claimed_shims(self._ledger.state))
+            way_out = f"recovery space advance --dir {show_text(self._paths.directory)} --epoch {epoch + 1} --processes-dead"
+            sweep = Sweep(self._paths.directory, self._clock, self._host, self._trust, way_out=way_out)
+            sweep.kill_condemned(self._ledger, epoch, claimed_shims(self._ledger.state))
             self._swept = epoch
 
     def start(self, epoch: int, request: CommandRequest) -> How:
@@ -232,7 +235,8 @@ class StandaloneSpace:
             return Ended(key, word, attempt.epoch, exited.exit, said, out_total=len(said))
         out, err = read_output(self._paths.directory, attempt.prepared.mark, exited)
         return Ended(
-            key, word, attempt.epoch, exited.exit, out, err, exited.output_total, exited.stderr_total, exited.digest, exited.held_output
+            key, word, attempt.epoch, exited.exit, out, err, exited.output_total, exited.stderr_total, exited.digest, exited.held_output,
+            exited.missing, exited.survivors, exited.left,
         )  # fmt: skip
 
     def list(self) -> list[ListedAttempt]:

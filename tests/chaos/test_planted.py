@@ -6,6 +6,8 @@ All of them run with `chaos planted` and `chaos planted --harness`.
 import ast
 import dataclasses
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -158,6 +160,17 @@ def test_every_bug_applies_to_the_project_and_leaves_it_alone(bug: Bug, tmp_path
         assert planted != before[file]
         compile(planted, file, "exec")
         assert (INSTALLED / file).read_bytes() == before[file]
+
+
+def test_no_bug_is_caught_by_a_name_that_is_not_there(tmp_path: Path) -> None:
+    # A NameError ends a driver, and an oracle says fail: the bug that was meant would not have been looked at.
+    for bug in ALL:
+        plant_bug(bug, tmp_path / bug.name)
+    files = [str(file) for bug in ALL for change in bug.replace if (file := tmp_path / bug.name / "copy" / change.file).suffix == ".py"]
+    run = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select", "F821", *files], capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stdout
 
 
 @pytest.mark.parametrize("bug", ALL, ids=lambda bug: bug.name)

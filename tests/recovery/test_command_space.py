@@ -279,3 +279,62 @@ def test_no_space_or_state_of_a_session_is_a_workspace(hand: Hand) -> None:
         words = ("space", "change", "--dir", other, "--epoch", "1", "--workspace", root, "--key", "c", "--write", str(content), "ledger")
         assert "is the directory of a space or the state of a session" in hand.refused(78, *words)
     assert Path(hand.directory, "ledger").read_bytes() == before
+
+
+def test_a_claim_of_what_has_ended_says_so_and_fails_and_the_floor_has_risen(hand: Hand) -> None:
+    hand.start("k", "exit 4")
+    code, out, err = hand.run("space", "claim", "--dir", hand.directory, "--key", "k", "--epoch", "2")
+    assert code == 1 and "floor 2" in out and err == "k is not claimed: exit 4; the floor is 2 all the same\n"
+    assert hand.ask("space", "show", "--dir", hand.directory, "--json")["floor"] == 2
+
+
+def test_rule_S11_policy_fail_says_what_was_left_and_fails(hand: Hand) -> None:
+    script = "sleep 1000 > /dev/null 2>&1 & true"
+    words = ("space", "start", "--dir", hand.directory, "--key", "k", "--epoch", "1", "--policy", "fail", "--", "bash", "-c", script)
+    code, _, err = hand.run(*words)
+    assert (code, err) == (1, "k: exit 0; 1 process left behind by it, ended\n")
+    assert hand.run(*words) == (code, "", err), "a replay says the same"
+    quiet = hand.start("q", script)
+    assert (quiet["survivors"], quiet["exit"]["code"]) == (1, 0), "policy kill ends it too, and is no failure"
+
+
+def test_case_34_output_that_could_not_be_kept_is_said_by_start_and_by_logs(hand: Hand) -> None:
+    script = f"rm -r {hand.directory}/output; echo said"
+    first = hand.start("k", script)
+    assert first["out"] == "" and first["out_total"] == 5 and first["missing"].startswith("ENOENT"), first
+    code, out, err = hand.run("logs", hand.directory, "k")
+    assert (code, out) == (1, "") and err == f"k: of its 5 bytes of output nothing could be kept ({first['missing']})\n"
+    os.mkdir(f"{hand.directory}/output", 0o700)
+
+
+def test_a_space_whose_files_cannot_be_made_is_not_called_a_failure_of_the_output(hand: Hand) -> None:
+    (hand.base / "file").write_text("in the way")
+    words = ("space", "start", "--dir", f"{hand.base}/file/space", "--key", "k", "--epoch", "1", "--", "true")
+    said = hand.refused(1, *words)
+    assert said.startswith(f"recovery: {hand.base}/file/space: Not a directory; mend that") and "the output" not in said
+
+
+def test_rule_S9_what_nothing_proves_dead_is_taken_for_dead_on_a_word_that_stands_in_the_ledger(hand: Hand) -> None:
+    script = f"touch {hand.base}/begun; read -r < {hand.base}/gate"
+    os.mkfifo(hand.base / "gate")
+    words = ("space", "start", "--dir", hand.directory, "--key", "k", "--epoch", "1", "--mark", "environment", "--", "bash", "-c", script)
+    starter = hand.begin(*words)
+    wait_until((hand.base / "begun").exists, "the command's start")
+    os.kill(hand.running()["k"]["pid"], signal.SIGKILL)
+    starter.communicate(timeout=60)
+    said = hand.refused(1, "space", "advance", "--dir", hand.directory, "--epoch", "2")
+    assert "FenceIncomplete" in said and f"recovery space advance --dir {hand.directory} --epoch 3 --processes-dead" in said
+    code, out, _ = hand.run("space", "advance", "--dir", hand.directory, "--epoch", "3", "--processes-dead")
+    assert (code, out) == (0, "floor 3: 0 claimed, 0 condemned and dead\n")
+    assert '"by":"person"' in Path(hand.directory, "ledger").read_text()
+    assert hand.run("space", "advance", "--dir", hand.directory, "--epoch", "4")[0] == 0
+
+
+def test_the_socket_of_a_shim_is_its_own(hand: Hand) -> None:
+    """Two handles that start one prepared key have a shim each: the one that comes too late must not take the other's socket."""
+    starter = hand.begin("space", "start", "--dir", hand.directory, "--key", "k", "--epoch", "1", "--", "sleep", "1000")
+    wait_until(lambda: hand.running().get("k", {}).get("state") == "running", "the command's start")
+    (name,) = os.listdir(os.path.join(hand.directory, "sockets"))
+    assert name.endswith(f".{hand.running()['k']['pid']}")
+    hand.ask("kill", hand.directory, "k", "--json")
+    starter.communicate(timeout=60)
