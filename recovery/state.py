@@ -3,16 +3,20 @@
 Invariants: an open call is the last one; at most one obligation is open; an attempt that was restored or voided is never adopted.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from eventlog import events
 from eventlog.errors import CorruptError, NeedsPersonError
-from eventlog.image import ImageTree, fold_changes
+from eventlog.image import Change, ImageTree, fold_changes
+from eventlog.image_diff import fold_into
+from eventlog.image_tree import Draft
 from eventlog.reader import StoredEvent
+from recovery import frozen
+from recovery.call_list import CallList
 from recovery.labels import RENEWALS, Label
 from recovery.mode_state import ModeState, begin_modes, fold_switched, fold_taken
 from recovery.script import decode_bytes
@@ -21,6 +25,7 @@ from recovery.workspace.values import Untracked
 
 FALLBACK = "fallback_checkpoint"
 """The fact of a decision to restore that names the older checkpoint which stands in for the newest."""
+FoldImage = Callable[[ImageTree, Sequence[Change]], ImageTree]
 TO_RESTORE = "to_restore"
 """The fact of a decision to restore that counts the paths that differed then."""
 
@@ -126,7 +131,7 @@ class SessionState:
     root: str
     untracked: tuple[Untracked, ...]
     profile: Profile = field(default_factory=Profile)
-    calls: tuple[CallState, ...] = ()
+    calls: CallList[CallState] = field(default_factory=CallList)
     obligation: Obligation | None = None
     is_restored_this_epoch: bool = False
     synced_root: str = ""
@@ -194,7 +199,28 @@ class SessionState:
     @property
     def open_call(self) -> CallState | None:
         """The call without an end, or None."""
-        return self.calls[-1] if self.calls and self.calls[-1].ended is None else None
+        newest = self.calls.newest
+        return newest if newest is not None and newest.ended is None else None
+
+
+class _Folding(SessionState):
+    """A state while a whole stream is folded: nobody but that fold has it, and it is changed in place. A function of the fold takes a state
+    and gives one; it may not look at what it was given once it has replaced something in it."""
+
+    __slots__ = ()
+
+
+_SETTERS = frozen.setters(_Folding)
+V = TypeVar("V")
+
+
+def replace(value: V, **changes: Any) -> V:
+    """`value` with these fields changed: another value, but for a state that is being folded."""
+    if type(value) is not _Folding:
+        return frozen.replace(value, **changes)
+    for name, field_ in changes.items():  # most of a long fold's time is spent here
+        _SETTERS[name](value, field_)
+    return value
 
 
 def fold_stream(stored: Iterable[StoredEvent], where: str) -> SessionState:
@@ -216,10 +242,17 @@ def fold_stream(stored: Iterable[StoredEvent], where: str) -> SessionState:
     )  # fmt: skip
     if forked is not None:
         calls = _carry_calls(forked, where)
-        state = replace(state, calls=calls, is_placed=False, inputs=tuple(forked.inputs))
+        state = replace(state, calls=CallList(calls), is_placed=False, inputs=tuple(forked.inputs))
+    draft = Draft(image)
+
+    def fold_on(unchanged: ImageTree, changes: Sequence[Change]) -> ImageTree:
+        fold_into(draft, changes)
+        return unchanged
+
+    state = frozen.become(state, _Folding)
     for event in following:
-        state = fold_event(state, event, where)
-    return state
+        state = fold_event(state, event, where, fold_on)
+    return frozen.replace(frozen.become(state, SessionState), image=draft.finish())
 
 
 def open_forked(forked: events.SessionForked) -> events.SessionOpened:
@@ -250,21 +283,25 @@ def read_untracked(listed: list[events.Untracked]) -> tuple[Untracked, ...]:
     return tuple(Untracked(decode_bytes(node.path, "untracked"), node.kind) for node in listed)
 
 
-def fold_event(state: SessionState, stored: StoredEvent, where: str) -> SessionState:
-    """The state after one more event."""
-    state = _fold(state, stored, where)
+def fold_event(state: SessionState, stored: StoredEvent, where: str, fold_image: FoldImage = fold_changes) -> SessionState:
+    """The state after one more event. `fold_image` gives the image after its changes."""
+    state = _fold(state, stored, where, fold_image)
     if state.untracked == state.untracked_since[-1][1]:
         return state
     return replace(state, untracked_since=(*state.untracked_since, (stored.seq, state.untracked)))
 
 
-def _fold(state: SessionState, stored: StoredEvent, where: str) -> SessionState:
+def _fold(state: SessionState, stored: StoredEvent, where: str, fold_image: FoldImage) -> SessionState:
     place = f"{where} seq {stored.seq}"
     _check_legal(state, stored.event, place)
-    state = replace(state, head_seq=stored.seq, head_hash=stored.hash.hex())
+    head = stored.hash.hex()
     if stored.changes:
-        image = fold_changes(state.image, stored.changes)
-        state = replace(state, image=image, image_seq=stored.seq, image_boot=state.boot_id, synced_root="")
+        image = fold_image(state.image, stored.changes)
+        state = replace(
+            state, head_seq=stored.seq, head_hash=head, image=image, image_seq=stored.seq, image_boot=state.boot_id, synced_root=""
+        )  # fmt: skip
+    else:
+        state = replace(state, head_seq=stored.seq, head_hash=head)
     match stored.event:
         case events.SessionOpened():
             raise CorruptError(f"{place}: a second session_opened")
@@ -320,13 +357,15 @@ def _fold(state: SessionState, stored: StoredEvent, where: str) -> SessionState:
 
 def _check_legal(state: SessionState, event: events.Event, place: str) -> None:
     """What no driver writes while an obligation or a call is open (R1, C3, I4). Raises CorruptError."""
+    call = state.open_call
+    if call is None and state.obligation is None and not state.is_paused:
+        return
     match event:
         case events.AttemptStarted() | events.CallSettled() | events.WorkspaceObserved() | events.SessionFinished():
             if state.obligation is not None:
                 raise CorruptError(f"{place}: {event.kind} while the restore decided at seq {state.obligation.seq} is open")
         case _:
             pass
-    call = state.open_call
     is_cut = call is not None and not (call.last.is_restored or call.last.is_void)
     match event:
         case events.AttemptStarted() | events.SessionFinished() if state.is_paused:
@@ -392,7 +431,7 @@ def _fold_attempt(state: SessionState, event: events.AttemptStarted, seq: int, p
             event.call, event.script_index, event.tool, _replayable(event), event.input, (attempt,), request_id=event.request_id,
             request_digest=event.request_digest,
         )  # fmt: skip
-        return replace(state, calls=(*state.calls, call), synced_root="")
+        return replace(state, calls=state.calls.append(call), synced_root="")
     if event.call != open_call.number or event.attempt != open_call.last.number + 1:
         raise CorruptError(
             f"{place}: call {event.call} attempt {event.attempt} begins while "
@@ -403,7 +442,7 @@ def _fold_attempt(state: SessionState, event: events.AttemptStarted, seq: int, p
 
 
 def _replace_call(state: SessionState, call: CallState) -> SessionState:
-    return replace(state, calls=(*state.calls[:-1], call))
+    return replace(state, calls=state.calls.with_newest(call))
 
 
 def _fold_settled(state: SessionState, event: events.CallSettled, seq: int, place: str) -> SessionState:
@@ -412,10 +451,9 @@ def _fold_settled(state: SessionState, event: events.CallSettled, seq: int, plac
         raise CorruptError(f"{place}: call {event.call} attempt {event.attempt} is settled and is not open")
     undone_by = state.behind_seq if event.label == Label.LOG_BEHIND_RESTORE else call.undone_by
     work_ms = max(0, event.at_ms - call.last.at_ms)
-    state = _replace_call(
-        state, replace(call, ended=event.ended, root=event.root, settled_seq=seq, undone_by=undone_by, work_ms=work_ms)
-    )  # fmt: skip
-    return replace(state, root=event.root, untracked=read_untracked(event.untracked))
+    settled = replace(call, ended=event.ended, root=event.root, settled_seq=seq, undone_by=undone_by, work_ms=work_ms)
+    calls = state.calls.with_newest(settled)
+    return replace(state, calls=calls, root=event.root, untracked=read_untracked(event.untracked))
 
 
 def _fold_undone(state: SessionState, event: events.CallUndone, place: str) -> SessionState:
@@ -425,7 +463,7 @@ def _fold_undone(state: SessionState, event: events.CallUndone, place: str) -> S
         raise CorruptError(f"{place}: call {event.call} is undone and is not a finished call that still stands")
     calls = (*state.calls[: event.call - 1], replace(call, undone_by=event.decision_seq), *state.calls[event.call :])
     lost = state.lost_calls + (event.decision_seq == state.fallback_seq)
-    return replace(state, calls=calls, lost_calls=lost)
+    return replace(state, calls=CallList(calls), lost_calls=lost)
 
 
 def _fold_replayed(state: SessionState, event: events.CallReplayed, place: str) -> SessionState:
