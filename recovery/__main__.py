@@ -11,18 +11,22 @@ from typing import Annotated
 import typer
 
 from eventlog import console, steps
+from eventlog.command_options import POINT_HELP
 from eventlog.errors import CrashworthyError, MisuseError
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
 from recovery.command_answer import answer, choose_answer
 from recovery.command_apply import apply_recovery
 from recovery.command_checkpoints import collect_checkpoints, list_checkpoints, verify_checkpoints
 from recovery.command_files import ChangeOrder, change, has_workspace, release_space
+from recovery.command_fork import fork as fork_session
+from recovery.command_fork import place as place_session
 from recovery.command_image import ImageOrder, take_image
 from recovery.command_note import print_note
 from recovery.command_pause import ask_pause
 from recovery.command_quarantine import EmptyOrder, check_out_quarantine, empty_decisions, list_quarantine, show_quarantine
 from recovery.command_redrive import RedriveOrder, print_histories, redrive
 from recovery.command_release import release_holder
+from recovery.command_rerun import rerun as rerun_session
 from recovery.command_restore import RestoreOrder, restore_image
 from recovery.command_settle import (
     settle_not_run,
@@ -164,6 +168,43 @@ def plan(state: StateArgument, as_json: Annotated[bool, typer.Option("--json", h
     else:
         print("\n".join(explain(found)))
     return 0 if found.is_idle else 2
+
+
+@app.command()
+def fork(
+    log: LogArgument,
+    at: Annotated[str, typer.Option("--at", help=POINT_HELP)],
+    state: Annotated[Path, typer.Option("--state", help="the fork's own state directory; missing or empty")],
+    workspace: Annotated[Path, typer.Option("--workspace", help="the fork's own workspace; missing or empty")],
+    name: Annotated[str | None, typer.Option("--name", help="what the fork is called; without it, what its parent is called")] = None,
+    session: Annotated[str | None, typer.Option("--session", help="the session, where the log holds several")] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Begin a session that goes on from a point of another one, in a space of its own; `drive` makes its files and drives it."""
+    return fork_session(str(log), at, str(state), str(workspace), name, session, as_json, _settings(), _ports())
+
+
+@app.command()
+def place(
+    state: StateArgument,
+    workspace: Annotated[Path, typer.Option("--workspace", help="its workspace from here on; missing or empty")],
+    as_json: JsonOption = False,
+) -> int:
+    """Give a session that was imported or moved here its workspace; `drive` makes its files and drives it."""
+    return place_session(str(state), str(workspace), as_json, _settings(), _ports())
+
+
+@app.command()
+def rerun(
+    log: LogArgument,
+    at: Annotated[str | None, typer.Option("--at", help=POINT_HELP)] = None,
+    every: Annotated[bool, typer.Option("--all", help="from every settled event, one after the other")] = False,
+    session: Annotated[str | None, typer.Option("--session", help="the session, where the log holds several")] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Run a recorded session again from a settled event, elsewhere; exit 1 when an image or an exit differs from the recorded one."""
+    _settings()
+    return rerun_session(str(log), at, every, session, as_json, os.environ, _ports())
 
 
 @app.command()

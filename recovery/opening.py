@@ -260,7 +260,7 @@ def is_finished(state: str) -> bool:
     except (LogMissingError, MisuseError):
         return False
     try:
-        return read_state(reader, only_stream(reader))[0].is_finished
+        return read_state(reader, only_stream(reader), is_placed=False)[0].is_finished
     finally:
         reader.close()
 
