@@ -85,7 +85,10 @@ def describe(event: events.Event) -> str:
         case events.Quarantined():
             return f"{len(event.paths)} paths kept in {event.directory}"
         case events.RestoreFinished():
-            return f"restored {event.restored}, displaced {event.displaced}, image {event.root[:12]}"
+            if event.accepted:
+                return f"accepted as found, displaced {event.displaced}, image {event.root[:12]}"
+            did = f"reimaged {event.reimaged}" if event.reimaged else f"reverted {event.reverted}"
+            return f"{did}, displaced {event.displaced}, image {event.root[:12]}"
         case events.Synced():
             return f"image {event.root[:12]} is on disk"
         case events.SessionFinished():

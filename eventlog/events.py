@@ -282,14 +282,20 @@ class Quarantined(msgspec.Struct, frozen=True):
 
 
 class RestoreFinished(msgspec.Struct, frozen=True):
+    """The end of a restore. Of the `restored` paths `reverted` were put back in a workspace that was there, `reimaged` placed in one that
+    was rebuilt. `accepted`: a person took the workspace as it was found, `root`, in place of the image that the decision aimed at (R5)."""
+
     kind: ClassVar[str] = "restore_finished"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     at_ms: Instant
     decision_seq: Number
     root: str
     restored: Count
     displaced: Count
     rounds: Count
+    reverted: Count
+    reimaged: Count
+    accepted: bool
 
 
 class Synced(msgspec.Struct, frozen=True):
@@ -512,6 +518,23 @@ def _upcast_call_settled_1(payload: bytes) -> Event:
     )  # fmt: skip
 
 
+class _RestoreFinished2(msgspec.Struct, frozen=True):
+    """`restore_finished` up to version 2, before it told a rebuild from a restore, and a person could end one."""
+
+    at_ms: Instant
+    decision_seq: Number
+    root: str
+    restored: Count
+    displaced: Count
+    rounds: Count
+
+
+def _upcast_restore_finished_2(payload: bytes) -> Event:
+    old = _restore_finished_2.decode(payload)
+    return RestoreFinished(old.at_ms, old.decision_seq, old.root, old.restored, old.displaced, old.rounds, old.restored, 0, accepted=False)
+
+
+_restore_finished_2 = msgspec.json.Decoder(_RestoreFinished2)
 _call_settled_1 = msgspec.json.Decoder(_CallSettled1)
 _attempt_started_1 = msgspec.json.Decoder(_AttemptStarted1)
 _session_opened_1 = msgspec.json.Decoder(_SessionOpened1)
@@ -525,7 +548,8 @@ UPCASTS: dict[tuple[str, int], Callable[[bytes], Event]] = {
     ("session_opened", 2): msgspec.json.Decoder(SessionOpened).decode,
     ("session_forked", 2): msgspec.json.Decoder(SessionForked).decode,
     ("workspace_observed", 1): msgspec.json.Decoder(WorkspaceObserved).decode,
-    ("restore_finished", 1): msgspec.json.Decoder(RestoreFinished).decode,
+    ("restore_finished", 1): _upcast_restore_finished_2,
+    ("restore_finished", 2): _upcast_restore_finished_2,
 }
 """For each older version of a kind, what makes an event of today from its stored payload. The log keeps what was written."""
 

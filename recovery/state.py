@@ -11,13 +11,16 @@ from eventlog import events
 from eventlog.errors import CorruptError, NeedsPersonError
 from eventlog.image import ImageTree, fold_changes
 from eventlog.reader import StoredEvent
-from recovery.labels import Label
+from recovery.labels import RENEWALS, Label
 from recovery.script import decode_bytes
 from recovery.workspace.profile import Profile, profile_of
 from recovery.workspace.values import Untracked
 
 TO_RESTORE = "to_restore"
 """The fact of a decision to restore that counts the paths that differed then."""
+
+NEW_GENERATION = "new_generation"
+"""The fact of a decision to make the ledger anew that says which generation the new one has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,8 @@ class AttemptState:
 
 @dataclass(frozen=True, slots=True)
 class CallState:
-    """One call and its attempts, in order. `undone_by` is the decision (seq) of the person's restore that took it back, finished or not."""
+    """One call and its attempts, in order. `undone_by` is the decision (seq) of the restore that took it back, finished or not: a person's,
+    or that of a log that had lost its tail."""
 
     number: int
     script_index: int | None
@@ -89,6 +93,18 @@ class SessionState:
     has_driver: bool = False
     untracked_since: tuple[tuple[int, tuple[Untracked, ...]], ...] = ()
     root_recorded: events.RootIdentity | None = None
+    taken_back: int = 0
+    """The call whose lost intent was appended again from the ledger's bytes (D2); 0: none was."""
+    behind_seq: int = 0
+    """The newest decision to restore because the log had lost its tail: what it interrupts is undone by it."""
+    renewed_generation: int = 0
+    renewed_seq: int = 0
+    """The newest decision to make the ledger anew: of an attempt that began before it the ledger knows nothing. 0: there was none."""
+
+    @property
+    def generation(self) -> int:
+        """The generation of the ledger in force."""
+        return self.renewed_generation or self.opened.generation
 
     @property
     def root_identity(self) -> events.RootIdentity:
@@ -232,7 +248,8 @@ def _fold_settled(state: SessionState, event: events.CallSettled, seq: int, plac
     call = state.open_call
     if call is None or call.number != event.call or call.last.number != event.attempt:
         raise CorruptError(f"{place}: call {event.call} attempt {event.attempt} is settled and is not open")
-    state = _replace_call(state, replace(call, ended=event.ended, root=event.root, settled_seq=seq))
+    undone_by = state.behind_seq if event.label == Label.LOG_BEHIND_RESTORE else call.undone_by
+    state = _replace_call(state, replace(call, ended=event.ended, root=event.root, settled_seq=seq, undone_by=undone_by))
     return replace(state, root=event.root, untracked=read_untracked(event.untracked))
 
 
@@ -248,8 +265,17 @@ def _fold_undone(state: SessionState, event: events.CallUndone, place: str) -> S
 def _fold_decided(state: SessionState, event: events.RecoveryDecided, seq: int, place: str) -> SessionState:
     if event.label == Label.VOID_AND_RUN:
         return _change_attempt(state, event.call, event.attempt, place, "void")
+    if event.label in RENEWALS:
+        generation = event.facts.get(NEW_GENERATION)
+        if not isinstance(generation, int) or generation <= state.generation:
+            raise CorruptError(f"{place}: {event.label} names no ledger of a newer generation than {state.generation}")
+        return replace(state, renewed_generation=generation, renewed_seq=seq)
+    if event.label == Label.LOG_BEHIND_ADOPT:
+        return replace(state, taken_back=event.call or 0)
     if not event.obligation:
         return state
+    if event.label == Label.LOG_BEHIND_RESTORE:
+        state = replace(state, behind_seq=seq)
     if state.obligation is not None or event.target_seq is None or event.target_root is None:
         raise CorruptError(f"{place}: an obligation without a target, or beside another")
     counted = event.facts.get(TO_RESTORE)
@@ -262,16 +288,19 @@ def _fold_restored(state: SessionState, event: events.RestoreFinished, place: st
     obligation = state.obligation
     if obligation is None or obligation.seq != event.decision_seq:
         raise CorruptError(f"{place}: restore_finished for decision {event.decision_seq}, which is not open")
-    if event.root != obligation.target_root:
+    if event.root != obligation.target_root and not event.accepted:
         raise CorruptError(f"{place}: restore_finished with another image than decision {event.decision_seq} aims at")
     state = replace(state, obligation=None, is_restored_this_epoch=True, root=event.root)
-    if obligation.label == Label.RESTORE_BY_PERSON:
+    if obligation.label == Label.RESTORE_BY_PERSON and not event.accepted:
         state = replace(state, untracked=state.untracked_at(obligation.target_seq))
     if obligation.call is None:
         return state
     if obligation.label == Label.RESTORE_BY_PERSON and state.open_call is not None:
         state = _replace_call(state, replace(state.open_call, undone_by=obligation.seq))
-    return _change_attempt(state, obligation.call, obligation.attempt, place, "restored")
+    state = _change_attempt(state, obligation.call, obligation.attempt, place, "restored")
+    if obligation.label == Label.NOT_RUN_BY_PERSON:
+        return _change_attempt(state, obligation.call, obligation.attempt, place, "void")  # a person's word stands for the proof
+    return state
 
 
 def _change_attempt(

@@ -207,6 +207,9 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
         "restored": is_count,
         "displaced": is_count,
         "rounds": is_anything,
+        "reverted": is_count,
+        "reimaged": is_count,
+        "accepted": is_flag,
     },
     "synced": {"root": is_digest, "boot_id": is_anything},
     "session_finished": {"root": is_digest},
@@ -220,7 +223,7 @@ NEWEST_VERSIONS: Mapping[str, int] = {
     "session_forked": 3,
     "workspace_observed": 2,
     "call_settled": 2,
-    "restore_finished": 2,
+    "restore_finished": 3,
 }
 """Kinds of which there is more than the first version."""
 ADDED: Mapping[tuple[str, str], int] = {
@@ -229,6 +232,9 @@ ADDED: Mapping[tuple[str, str], int] = {
     ("session_opened", "track"): 2,
     ("session_forked", "excludes"): 2,
     ("session_forked", "track"): 2,
+    ("restore_finished", "reverted"): 3,
+    ("restore_finished", "reimaged"): 3,
+    ("restore_finished", "accepted"): 3,
 }
 """Fields that came with a later version of their kind."""
 

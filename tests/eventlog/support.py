@@ -171,7 +171,7 @@ def make_golden(directory: Path) -> str:
         events.AttemptStarted(22, 2, 1, 0, "bash", {"run": "[redacted]"}, "never", key, digest, redacted=True),
         events.RecoveryDecided(23, "restore_and_interrupt", 2, 1, True, 1, root, "transactional", {"exit": "unknown"}),
         events.Quarantined(24, 5, "log-5", ["a", {"b64": "/w=="}]),
-        events.RestoreFinished(25, 5, root, 1, 2, 1),
+        events.RestoreFinished(25, 5, root, 1, 2, 1, 1, 0, accepted=False),
         events.CallSettled(26, 2, 1, "interrupted", "restore_and_interrupt", "killed", None, None, root, []),
         events.CallUndone(27, 1, "its checkpoint was lost", 5),
         events.CallReplayed(28, 1, 2, root),
@@ -244,7 +244,7 @@ def make_golden_with_groups(directory: Path) -> str:
     writer.append(STREAM, Epoch(1), [Record(replace(outcome.event, output=output), outcome.changes)], (), "outcome")
     root = root_hash(after).hex()
     decided = events.RecoveryDecided(6, "restore_and_interrupt", 2, 1, True, 5, root, "transactional", {})
-    finished = events.RestoreFinished(7, 6, root, 1, 0, 1)
+    finished = events.RestoreFinished(7, 6, root, 1, 0, 1, 0, 1, accepted=False)
     writer.append(STREAM, Epoch(1), [Record(decided), Record(finished, diff(after, restored))], (), "restore")
     made = events.RootRecorded(8, "rebuilt", events.RootIdentity("r2", 6, None, "0"))
     writer.append(STREAM, Epoch(1), [Record(made)], (), "root")

@@ -46,7 +46,7 @@ EXAMPLES: list[events.Event] = [
     events.RecoveryDecided(6, "restore-and-rerun", 1, 1, True, 3, DIGEST, "transactional", {"exit": "unknown"}),
     events.RecoveryDecided(6, "nothing", None, None, False, None, None, "transactional", {}),
     events.Quarantined(7, 6, "log-6", ["a", {"b64": "/w=="}]),
-    events.RestoreFinished(8, 6, DIGEST, 1, 2, 3),
+    events.RestoreFinished(8, 6, DIGEST, 1, 2, 3, 1, 0, accepted=False),
     events.Synced(9, DIGEST, "boot"),
     events.SessionFinished(10, DIGEST),
     events.SessionForked(
@@ -147,7 +147,7 @@ CONTRADICTIONS: dict[str, tuple[events.Event, str]] = {
     "apart kept": (replace(SETTLED[1], output=events.Output(9, 1, True, DIGEST, "", events.Stderr(9, 2, False, DIGEST))), "standard error"),
     "undone": (events.CallUndone(14, 1, "lost", 6), "the decision at seq 6"),
     "quarantined": (events.Quarantined(7, 6, "log-6", []), "the decision at seq 6"),
-    "restored": (events.RestoreFinished(8, 7, DIGEST, 1, 2, 3), "the decision at seq 7"),
+    "restored": (events.RestoreFinished(8, 7, DIGEST, 1, 2, 3, 1, 0, accepted=False), "the decision at seq 7"),
     "decided": (events.RecoveryDecided(6, "restore", 1, 1, True, 6, DIGEST, "transactional", {}), "goes back to seq 6"),
 }
 

@@ -52,7 +52,7 @@ def decided(obligation: bool) -> Record:
 
 
 def restored(decision_seq: int) -> Record:
-    return Record(events.RestoreFinished(7, decision_seq, root_hash(IMAGE).hex(), 0, 0, 1))
+    return Record(events.RestoreFinished(7, decision_seq, root_hash(IMAGE).hex(), 0, 0, 1, 0, 0, accepted=False))
 
 
 HISTORY = [

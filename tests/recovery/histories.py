@@ -56,7 +56,7 @@ class History:
 
     def finish_restore(self) -> None:
         self.add(events.Quarantined(0, self.decision, "q", []))
-        self.add(events.RestoreFinished(0, self.decision, EMPTY, 0, 0, 0))
+        self.add(events.RestoreFinished(0, self.decision, EMPTY, 0, 0, 0, 0, 0, accepted=False))
         self.add(events.Synced(0, EMPTY, "boot-1"))
 
     def restore(self, label: str, call: int | None = 0) -> None:
