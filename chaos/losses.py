@@ -10,6 +10,6 @@ LOSSES = {
     "ledger damaged": "a byte in the middle of the ledger is another one",
     "ledger exchanged": "the ledger is that of another space: sound, with another id",
     "log": "the log's files are put back as they were at an earlier step (`keep`)",
-    "machine": "another machine has nothing but the log: no workspace, no space, no side directory, no registry of holders, another boot id",
+    "machine": "another machine has nothing but the log: no workspace, no space, no side directory, no registry of holders, a new boot id",
     "files": "everything in the workspace is removed, the directory itself stays",
 }

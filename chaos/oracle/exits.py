@@ -8,7 +8,6 @@ from .calls import Call, calls_of
 from .evidence import Evidence
 from .values import Event, Exit, Finding, failed, name_event, passed, unknown
 
-
 RAN_BY_PERSON = "ran_by_person"
 
 
