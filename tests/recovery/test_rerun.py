@@ -1,4 +1,4 @@
-"""Snapshot replay: the rest of a recorded session, run again from any of its settled events, comes to the same images, or says where not."""
+"""Snapshot replay: the rest of a recorded session, run again from any of its settled events, comes to the same images or says where not."""
 
 import json
 from typing import Any
