@@ -98,7 +98,8 @@ def _commit_intent(
         request_digest(call),
         redacted=False,
     )
-    place = commit_image(context, found, [*_outside(context, found), Record(started)], "intent")[-1]
+    records = [*_outside(context, found), Record(started)]
+    place = commit_image(context, found, records, "intent")[-1]
     return key, started, place
 
 

@@ -29,7 +29,7 @@ from recovery.fallback_image import Fallback
 from recovery.labels import INTERRUPTS, Label
 from recovery.modes import vault_of
 from recovery.person_restore import undone_calls
-from recovery.restore import complete_restore, plan_for
+from recovery.restore import complete_restore, decided_restore, plan_for
 from recovery.script import BashCall, EditCall, WriteCall, call_from_json
 from recovery.space.keys import announce
 from recovery.space.protocol import EditFile, WriteFile
@@ -38,6 +38,13 @@ from recovery.space.request import digest_request
 from recovery.state import FALLBACK, CallState, Obligation, SessionState
 from recovery.workspace.actions import PlaceFile
 from recovery.workspace.values import Scan, Untracked
+
+
+def open_obligation(context: Context, label: Label, facts: dict[str, object], found: Scan | None) -> None:
+    """Commit the decision to restore to the head image, or what stands in for it; from here on it binds every successor. `found` is the scan
+    it was decided on, None where nothing is there. Raises NeedsPersonError where no image is to be had."""
+    fallback = choose_fallback(context, found)
+    context.journal.append([Record(decided_restore(context, label, facts, found, fallback))], (), "decision")
 
 
 def choose_fallback(context: Context, found: Scan | None) -> Fallback | None:
