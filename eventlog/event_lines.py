@@ -7,7 +7,7 @@ import msgspec
 from eventlog import events
 from eventlog.call_history import Annotated
 from eventlog.reader import StoredEvent
-from eventlog.show import show_text
+from eventlog.show import decode_bytes, show_text
 from eventlog.values import StreamId
 
 SHOWN_INPUT = 120
@@ -55,6 +55,9 @@ def describe(event: events.Event) -> str:
             return f"{event.name}: {mode}{len(event.script)} scripted calls, image {event.root[:12]}"
         case events.SessionForked():
             return f"{event.name}: {event.reason} from {event.parent} seq {event.parent_seq}, image {event.root[:12]}"
+        case events.SessionPlaced():
+            workspace = decode_bytes(event.workspace).decode("utf-8", "surrogateescape")
+            return f"its workspace is {workspace}, its ledger {event.ledger_id[:12]}"
         case events.DriverStarted():
             return f"pid {event.identity.pid}, kill mark {event.kill_mark}"
         case events.WorkspaceObserved():
@@ -69,6 +72,13 @@ def describe(event: events.Event) -> str:
             return f"checkpoint {event.manifest[:12]}, image {event.root[:12]}, {event.took_ms} ms"
         case events.ModeSwitched():
             return f"now {event.mode}, by checkpoint {event.manifest[:12]}: {event.reason}"
+        case events.PauseRequested():
+            return f"a pause is asked for: {event.reason}"
+        case events.ApprovalAsked():
+            return f"call {event.call} waits for a person: {event.tool} {_shorten(json.dumps(event.input))}"
+        case events.ApprovalAnswered():
+            edited = f" to {_shorten(json.dumps(event.input))}" if event.input is not None else ""
+            return f"{event.answer}{edited} (asked at {event.asked_seq}) {event.reason}".rstrip()
         case events.SessionPaused():
             return f"image {event.root[:12]}: {event.reason}"
         case events.SessionResumed():
@@ -86,7 +96,10 @@ def describe(event: events.Event) -> str:
         case events.Quarantined():
             return f"{len(event.paths)} paths kept in {event.directory}"
         case events.RestoreFinished():
-            return f"restored {event.restored}, displaced {event.displaced}, image {event.root[:12]}"
+            if event.accepted:
+                return f"accepted as found, displaced {event.displaced}, image {event.root[:12]}"
+            did = f"reimaged {event.reimaged}" if event.reimaged else f"reverted {event.reverted}"
+            return f"{did}, displaced {event.displaced}, image {event.root[:12]}"
         case events.Synced():
             return f"image {event.root[:12]} is on disk"
         case events.SessionFinished():

@@ -89,6 +89,7 @@ class _Walk:
     untracked_since: list[tuple[int, list[events.Untracked]]] = field(default_factory=list)
     chosen: dict[int, int] = field(default_factory=dict)
     calls: dict[int, events.ForkedCall] = field(default_factory=dict)
+    inputs: list[events.ForkedInput] = field(default_factory=list)
     open_calls: dict[int, events.AttemptStarted] = field(default_factory=dict)
     owed: set[int] = field(default_factory=set)
     mode: events.Mode = "transactional"
@@ -105,6 +106,9 @@ class _Walk:
             case events.SessionForked() as event:
                 self._begin(event)
                 self.calls = {call.call: call for call in event.calls}
+                self.inputs = list(event.inputs)
+            case events.InputAdmitted() as event:
+                self.inputs.append(events.ForkedInput(event.request_id, event.input))
             case events.WorkspaceObserved() as event:
                 self.untracked = event.untracked
             case events.AttemptStarted() as event:
@@ -128,10 +132,13 @@ class _Walk:
                 self.checkpoint = event.manifest, event.root
             case (
                 events.DriverStarted()
-                | events.InputAdmitted()
+                | events.SessionPlaced()
                 | events.CallReplayed()
                 | events.Quarantined()
                 | events.Synced()
+                | events.PauseRequested()
+                | events.ApprovalAsked()
+                | events.ApprovalAnswered()
                 | events.SessionPaused()
                 | events.SessionResumed()
                 | events.SessionMoved()
@@ -158,7 +165,10 @@ class _Walk:
         if started is None:
             raise CorruptError(f"seq {self.seq}: call {event.call} is settled and was not open; run `eventlog verify` on the log")
         self.untracked = event.untracked
-        self.calls[event.call] = events.ForkedCall(event.call, started.script_index, started.tool, event.ended, event.root)
+        self.calls[event.call] = events.ForkedCall(
+            event.call, started.script_index, started.tool, event.ended, event.root, started.request_id, started.request_digest,
+            event.exit, event.output,
+        )  # fmt: skip
 
     def refusal(self) -> str:
         """Why the stream cannot be forked after the newest event taken; "" when it can (C9)."""
@@ -182,5 +192,5 @@ class _Walk:
             checkpoints = replace(checkpoints, manifest=manifest if named == root else "")
         return events.SessionForked(
             now_ms, name, reason, parent_log, parent, at.seq, at.hash.hex(), self.mode, first.on_interrupted, first.script,
-            calls, root, self.untracked, first.excludes, first.track, first.limits, checkpoints,
+            calls, root, self.untracked, first.excludes, first.track, first.limits, checkpoints, list(self.inputs),
         )  # fmt: skip

@@ -21,6 +21,7 @@ from eventlog.errors import NeedsPersonError
 from eventlog.image import Change, Image, ImageTree, diff, root_hash
 from eventlog.records import Record
 from eventlog.values import ContentId, Seq
+from recovery.behind import interrupt_missing
 from recovery.calls import command_request, interrupt_call
 from recovery.capture import list_untracked, look_again
 from recovery.checkpoints.errors import CheckpointDamagedError
@@ -41,8 +42,8 @@ from recovery.workspace.values import Scan, Untracked
 
 
 def open_obligation(context: Context, label: Label, facts: dict[str, object], found: Scan | None) -> None:
-    """Commit the decision to restore to the head image, or what stands in for it; from here on it binds every successor. `found` is the scan
-    it was decided on, None where nothing is there. Raises NeedsPersonError where no image is to be had."""
+    """Commit the decision to restore to the head image, or what stands in for it; from here on it binds every successor. `found` is the
+    scan it was decided on, None where nothing is there. Raises NeedsPersonError where no image is to be had."""
     fallback = choose_fallback(context, found)
     context.journal.append([Record(decided_restore(context, label, facts, found, fallback))], (), "decision")
 
@@ -193,6 +194,10 @@ def _commit(context: Context, obligation: Obligation, records: list[Record], ima
         assert isinstance(record.event, events.CallSettled)
         listed = list_untracked(state.untracked_at(obligation.target_seq))
         records = [*records, Record(msgspec.structs.replace(record.event, root=root, untracked=listed))]
+    if label is Label.LOG_BEHIND_RESTORE:
+        for one in interrupt_missing(context):
+            is_end = isinstance(one.event, events.CallSettled)
+            records = [*records, Record(msgspec.structs.replace(one.event, root=root)) if is_end else one]
     if root == obligation.target_root:
         context.journal.append(records, (), "restored")
         return

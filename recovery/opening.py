@@ -22,6 +22,7 @@ from recovery.capture import list_untracked
 from recovery.checkpoints.vault import Vault, check_store_place, make_vault, open_vault, store_path
 from recovery.journal import Known, only_stream, read_state
 from recovery.limits import find_crossing, measure
+from recovery.redrive.record import has_record
 from recovery.script import Session, call_to_json, decode_bytes
 from recovery.space.ledger import create_ledger
 from recovery.space.ledger_lines import LEDGER_FORMAT
@@ -71,7 +72,7 @@ def check_places(state: str, workspace: str) -> None:
 
 def should_exist(state: str) -> bool:
     """L9: whether anything in a state directory says that there was a log."""
-    return has_driver_file(state) or os.path.exists(space_paths(state).ledger)
+    return has_driver_file(state) or os.path.exists(space_paths(state).ledger) or has_record(state)
 
 
 def check_log_exists(state: str) -> None:

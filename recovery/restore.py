@@ -19,7 +19,7 @@ from eventlog.values import Seq
 from recovery.capture import look_again
 from recovery.context import Context
 from recovery.fallback_image import Fallback
-from recovery.labels import Label
+from recovery.labels import REBUILDS, Label
 from recovery.space.keys import announce
 from recovery.space.protocol import ApplyPlan
 from recovery.space.records import Prepare
@@ -39,9 +39,9 @@ ROUNDS = 3  # rule R5: then the paths are named and nothing more is tried in thi
 def decided_restore(
     context: Context, label: Label, facts: dict[str, object], found: Scan | None, fallback: Fallback | None = None
 ) -> events.RecoveryDecided:
-    """The decision to restore to the head image, or to the older one (`fallback`) whose checkpoint is to stand in for it (C7). `found` is the
-    scan it was decided on: how much differs stands in the decision, as whoever ends the restore may have seen only the rest of it. None:
-    nothing is there."""
+    """The decision to restore to the head image, or to the older one (`fallback`) whose checkpoint is to stand in for it (C7). `found` is
+    the scan it was decided on: how much differs stands in the decision, as whoever ends the restore may have seen only the rest of it.
+    None: nothing is there."""
     state = context.journal.state
     target, seq, root = (state.image, state.image_seq, state.root) if fallback is None else (fallback.image, fallback.seq, fallback.root)
     facts = facts | {TO_RESTORE: len(target) if found is None else count_differing(found.image, target)}
@@ -146,7 +146,8 @@ def _check_equal(found: Scan, target: Image, obligation: Obligation, profile: Pr
     names = ", ".join(str(encode_bytes(path)) for path in differing)
     raise RestoreIncompleteError(
         f"the restore decided at seq {obligation.seq} did not reach its image after {ROUNDS} rounds; these paths still differ: {names}; "
-        "find out what changes them, end it and drive again"
+        "find out what changes them, end it and drive again, or `recovery settle STATE_DIR --accept-workspace "
+        f"{root_hash(found.image, profile.excludes).hex()}` takes the workspace as it is"
     )
 
 
@@ -154,13 +155,14 @@ def _closing_records(context: Context, obligation: Obligation, side: str, name: 
     found = list_quarantine(side, name)
     now = context.clock.now_ms()
     sync_workspace(context.root, "restored")
+    rounds = len({path.split(b"/")[0] for path in found})
+    reverted, reimaged = (0, restored) if obligation.label in REBUILDS else (restored, 0)
+    finished = events.RestoreFinished(
+        now, obligation.seq, obligation.target_root, restored, len(found), rounds, reverted, reimaged, accepted=False
+    )
     return [
         Record(events.Quarantined(now, obligation.seq, name, [encode_bytes(path) for path in found])),
-        Record(
-            events.RestoreFinished(
-                now, obligation.seq, obligation.target_root, restored, len(found), len({path.split(b"/")[0] for path in found})
-            )
-        ),
+        Record(finished),
         Record(events.Synced(now, obligation.target_root, context.host.boot_id())),
     ]
 

@@ -172,6 +172,7 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
         "key": is_text,
         "request_digest": is_anything,
         "redacted": is_flag,
+        "request_id": is_text,
     },
     "session_forked": {
         "name": is_bytes,
@@ -190,12 +191,22 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
         "track": list_of(one_of("owners", "acls")),
         "limits": or_null(is_limits),
         "checkpoints": or_null(is_checkpoints),
+        "inputs": is_list,
     },
+    "session_placed": {"workspace": is_bytes, "root_identity": is_object, "ledger_id": is_text, "generation": is_count},
     "input_admitted": {"request_id": is_text, "input": is_object},
     "call_undone": {"call": is_ordinal, "reason": is_anything, "decision_seq": is_ordinal},
     "call_replayed": {"call": is_ordinal, "attempt": is_ordinal, "root": is_digest},
     "checkpoint_taken": {"manifest": is_digest, "root": is_digest, "took_ms": is_count},
     "mode_switched": {"mode": one_of("checkpoint"), "reason": is_anything, "manifest": is_digest},
+    "pause_requested": {"reason": is_anything},
+    "approval_asked": {"call": is_ordinal, "script_index": or_null(is_count), "tool": is_text, "input": is_object},
+    "approval_answered": {
+        "asked_seq": is_ordinal,
+        "answer": one_of("approved", "edited", "rejected"),
+        "input": or_null(is_object),
+        "reason": is_anything,
+    },
     "session_paused": {"root": is_digest, "reason": is_anything},
     "session_resumed": {},
     "session_moved": {"digest": is_digest},
@@ -229,6 +240,9 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
         "restored": is_count,
         "displaced": is_count,
         "rounds": is_anything,
+        "reverted": is_count,
+        "reimaged": is_count,
+        "accepted": is_flag,
     },
     "synced": {"root": is_digest, "boot_id": is_anything},
     "session_finished": {"root": is_digest},
@@ -237,28 +251,33 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
 
 
 NEWEST_VERSIONS: Mapping[str, int] = {
-    "attempt_started": 2,
+    "attempt_started": 3,
     "session_opened": 4,
     "session_forked": 4,
     "checkpoint_taken": 2,
     "mode_switched": 2,
     "workspace_observed": 2,
     "call_settled": 2,
-    "restore_finished": 2,
+    "restore_finished": 3,
 }
 """Kinds of which there is more than the first version."""
 ADDED: Mapping[tuple[str, str], int] = {
     ("attempt_started", "redacted"): 2,
+    ("attempt_started", "request_id"): 3,
     ("session_opened", "excludes"): 2,
     ("session_opened", "track"): 2,
     ("session_forked", "excludes"): 2,
     ("session_forked", "track"): 2,
+    ("restore_finished", "reverted"): 3,
+    ("restore_finished", "reimaged"): 3,
+    ("restore_finished", "accepted"): 3,
     ("session_opened", "limits"): 4,
     ("session_opened", "checkpoints"): 4,
     ("session_forked", "limits"): 4,
     ("session_forked", "checkpoints"): 4,
     ("checkpoint_taken", "took_ms"): 2,
     ("mode_switched", "manifest"): 2,
+    ("session_forked", "inputs"): 4,
 }
 """Fields that came with a later version of their kind."""
 

@@ -72,7 +72,7 @@ def note(text: str) -> Record:
 def attempt(call: int) -> Record:
     """The intent of a call."""
     key = f"log/nightly/{call}/1/1"
-    return Record(events.AttemptStarted(4, call, 1, call - 1, "bash", {"run": "true"}, "never", key, "d" * 64, redacted=False))
+    return Record(events.AttemptStarted(4, call, 1, call - 1, "bash", {"run": "true"}, "never", key, "d" * 64, False, ""))
 
 
 def settled(call: int, image: dict[bytes, Entry], changes: tuple[Change, ...]) -> Record:
@@ -161,20 +161,20 @@ def make_golden(directory: Path) -> str:
     fork, root = StreamId("fork"), root_hash(LATER).hex()
     parent_hash = next(stored.hash for stored in writer.reader.events(STREAM) if stored.seq == 4)
     script = [{"tool": "bash", "run": "true"}]
-    calls = [events.ForkedCall(1, 0, "bash", "finished", root)]
+    calls = [events.ForkedCall(1, 0, "bash", "finished", root, "", "", None, None)]
     forked = events.SessionForked(
         20, "fork", "forked", writer.log_id, STREAM, 4, parent_hash.hex(), "transactional", "stop", script, calls, root, [], [], [],
-        None, None,
+        None, None, [],
     )  # fmt: skip
     writer.open_stream(fork, Record(forked, diff({}, LATER)), "fork", STREAM, Seq(4))
     writer.raise_floor(fork, Epoch(2), started("n2"))
     key, digest = "log/fork/2/1/1", "e" * 64
     kinds: list[events.Event] = [
         events.InputAdmitted(21, "request-1", {"say": "hello"}),
-        events.AttemptStarted(22, 2, 1, 0, "bash", {"run": "[redacted]"}, "never", key, digest, redacted=True),
+        events.AttemptStarted(22, 2, 1, 0, "bash", {"run": "[redacted]"}, "never", key, digest, redacted=True, request_id=""),
         events.RecoveryDecided(23, "restore_and_interrupt", 2, 1, True, 1, root, "transactional", {"exit": "unknown"}),
         events.Quarantined(24, 5, "log-5", ["a", {"b64": "/w=="}]),
-        events.RestoreFinished(25, 5, root, 1, 2, 1),
+        events.RestoreFinished(25, 5, root, 1, 2, 1, 1, 0, accepted=False),
         events.CallSettled(26, 2, 1, "interrupted", "restore_and_interrupt", "killed", None, None, root, []),
         events.CallUndone(27, 1, "its checkpoint was lost", 5),
         events.CallReplayed(28, 1, 2, root),
@@ -247,13 +247,15 @@ def make_golden_with_groups(directory: Path) -> str:
     writer.append(STREAM, Epoch(1), [Record(replace(outcome.event, output=output), outcome.changes)], (), "outcome")
     root = root_hash(after).hex()
     decided = events.RecoveryDecided(6, "restore_and_interrupt", 2, 1, True, 5, root, "transactional", {})
-    finished = events.RestoreFinished(7, 6, root, 1, 0, 1)
+    finished = events.RestoreFinished(7, 6, root, 1, 0, 1, 0, 1, accepted=False)
     writer.append(STREAM, Epoch(1), [Record(decided), Record(finished, diff(after, restored))], (), "restore")
     made = events.RootRecorded(8, "rebuilt", events.RootIdentity("r2", 6, None, "0"))
     writer.append(STREAM, Epoch(1), [Record(made)], (), "root")
     parent = list(writer.reader.events(STREAM))
     forked = fork_record(parent, Seq(7), name="fork", reason="forked", parent_log=writer.log_id, parent=STREAM, now_ms=20)
     writer.open_stream(StreamId("fork"), forked, "fork", STREAM, Seq(7))
+    placed = events.SessionPlaced(21, "/elsewhere", events.RootIdentity("r3", 0, None, ""), "l2", 1)
+    writer.append(StreamId("fork"), Epoch(0), [Record(placed)], (), "place")
     writer.close()
     checkpoint(path)
     return path
@@ -284,6 +286,28 @@ def make_golden_with_checkpoints(directory: Path) -> str:
     parent = list(writer.reader.events(STREAM))
     forked = fork_record(parent, Seq(6), name="fork", reason="forked", parent_log=writer.log_id, parent=STREAM, now_ms=20)
     writer.open_stream(StreamId("fork"), forked, "fork", STREAM, Seq(6))
+    writer.close()
+    checkpoint(path)
+    return path
+
+
+def make_golden_with_questions(directory: Path) -> str:
+    """The log that stands as golden/format-3-asked.sqlite: a pause that is asked for, and what a person is asked about calls."""
+    path = str(directory / "log.sqlite")
+    create_log(path, STREAM, opened(), blobs(), CountingIds())
+    writer = open_writer(path)
+    writer.raise_floor(STREAM, Epoch(1), started())
+    writer.append(STREAM, Epoch(1), [attempt(1)], (), "intent")
+    writer.append(STREAM, Epoch(1), [settled(1, LATER, diff(IMAGE, LATER))], (), "outcome")
+    run = {"tool": "bash", "run": "true"}
+    kinds: list[events.Event] = [
+        events.PauseRequested(3, "the machine is needed"),
+        events.ApprovalAsked(4, 2, 0, "bash", run),
+        events.ApprovalAnswered(5, 6, "edited", {"tool": "bash", "run": {"b64": "/w=="}}, "other bytes"),
+        events.ApprovalAsked(6, 2, None, "bash", run),
+        events.ApprovalAnswered(7, 8, "rejected", None, "not this one"),
+    ]
+    writer.append(STREAM, Epoch(1), [Record(kind) for kind in kinds], (), "golden")
     writer.close()
     checkpoint(path)
     return path

@@ -52,7 +52,7 @@ def decided(obligation: bool) -> Record:
 
 
 def restored(decision_seq: int) -> Record:
-    return Record(events.RestoreFinished(7, decision_seq, root_hash(IMAGE).hex(), 0, 0, 1))
+    return Record(events.RestoreFinished(7, decision_seq, root_hash(IMAGE).hex(), 0, 0, 1, 0, 0, accepted=False))
 
 
 HISTORY = [
@@ -74,7 +74,10 @@ def test_rule_C9_a_fork_begins_with_the_whole_image_and_the_calls_settled_by_the
     assert record.changes == diff({}, LATER)
     assert (event.name, event.reason, event.parent_log, event.parent, event.parent_seq) == ("copy", "forked", LOG, STREAM, 4)
     assert (event.parent_hash, event.root, event.at_ms) == ((b"\4" * 32).hex(), root_hash(LATER).hex(), 9)
-    assert event.calls == [events.ForkedCall(1, 0, "bash", "finished", root_hash(LATER).hex())]
+    outcome = HISTORY[3].event
+    assert isinstance(outcome, events.CallSettled)
+    expected = events.ForkedCall(1, 0, "bash", "finished", root_hash(LATER).hex(), "", "d" * 64, outcome.exit, outcome.output)
+    assert event.calls == [expected]
     opened = HISTORY[0].event
     assert isinstance(opened, events.SessionOpened)
     assert (event.script, event.on_interrupted, event.mode) == (opened.script, opened.on_interrupted, opened.mode)
