@@ -107,7 +107,8 @@ def _commit_intent(
         redacted=False,
         request_id=request_id,
     )
-    place = commit_image(context, found, [*_outside(context, found), Record(started)], "intent")[-1]
+    records = [*_outside(context, found), Record(started)]
+    place = commit_image(context, found, records, "intent")[-1]
     return key, started, place
 
 

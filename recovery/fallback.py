@@ -21,6 +21,7 @@ from eventlog.errors import NeedsPersonError
 from eventlog.image import Change, Image, ImageTree, diff, root_hash
 from eventlog.records import Record
 from eventlog.values import ContentId, Seq
+from recovery.behind import interrupt_missing
 from recovery.calls import command_request, interrupt_call
 from recovery.capture import list_untracked, look_again
 from recovery.checkpoints.errors import CheckpointDamagedError
@@ -29,7 +30,7 @@ from recovery.fallback_image import Fallback
 from recovery.labels import INTERRUPTS, Label
 from recovery.modes import vault_of
 from recovery.person_restore import undone_calls
-from recovery.restore import complete_restore, plan_for
+from recovery.restore import complete_restore, decided_restore, plan_for
 from recovery.script import BashCall, EditCall, WriteCall, call_from_json
 from recovery.space.keys import announce
 from recovery.space.protocol import EditFile, WriteFile
@@ -38,6 +39,13 @@ from recovery.space.request import digest_request
 from recovery.state import FALLBACK, CallState, Obligation, SessionState
 from recovery.workspace.actions import PlaceFile
 from recovery.workspace.values import Scan, Untracked
+
+
+def open_obligation(context: Context, label: Label, facts: dict[str, object], found: Scan | None) -> None:
+    """Commit the decision to restore to the head image, or what stands in for it; from here on it binds every successor. `found` is the
+    scan it was decided on, None where nothing is there. Raises NeedsPersonError where no image is to be had."""
+    fallback = choose_fallback(context, found)
+    context.journal.append([Record(decided_restore(context, label, facts, found, fallback))], (), "decision")
 
 
 def choose_fallback(context: Context, found: Scan | None) -> Fallback | None:
@@ -186,6 +194,10 @@ def _commit(context: Context, obligation: Obligation, records: list[Record], ima
         assert isinstance(record.event, events.CallSettled)
         listed = list_untracked(state.untracked_at(obligation.target_seq))
         records = [*records, Record(msgspec.structs.replace(record.event, root=root, untracked=listed))]
+    if label is Label.LOG_BEHIND_RESTORE:
+        for one in interrupt_missing(context):
+            is_end = isinstance(one.event, events.CallSettled)
+            records = [*records, Record(msgspec.structs.replace(one.event, root=root)) if is_end else one]
     if root == obligation.target_root:
         context.journal.append(records, (), "restored")
         return

@@ -19,14 +19,14 @@ from recovery.capture import capture_outside, commit_look, count_scan_failure, d
 from recovery.context import Context
 from recovery.decision import decide
 from recovery.facts import LOST_ROOTS, BootFact, DifferenceFact, LedgerFact
-from recovery.fallback import append_fallback, choose_fallback
+from recovery.fallback import append_fallback, open_obligation
 from recovery.files import mark_root, ready_side, take_root
 from recovery.gather import Evidence, gather
 from recovery.labels import BEHIND, INTERRUPTS, NOT_ACTED_ON, REBUILDS, Label
 from recovery.left_behind import UNSTABLE, handle_outsiders, is_stale
 from recovery.modes import commit_image
 from recovery.person_restore import Aim, aim_at, check_room, decide_restore, undo_calls
-from recovery.restore import complete_restore, forget_contents, open_obligation, sync_workspace
+from recovery.restore import complete_restore, forget_contents, sync_workspace
 from recovery.root import describe_root, observe_root
 from recovery.space.advance import claimed_keys
 from recovery.space.ledger import append_fenced
@@ -177,13 +177,12 @@ def _act(context: Context, label: Label, evidence: Evidence) -> None:
             context.journal.append([Record(_decided(context, label, named))], (), "decision")
             complete_obligation(context)
         case Label.RESTORE_AND_RERUN | Label.RESTORE_AND_INTERRUPT | Label.RESTORE_UNSYNCED_HEAD:
-            open_obligation(context, label, named, evidence.scan, choose_fallback(context, evidence.scan))
+            open_obligation(context, label, named, evidence.scan)
             complete_obligation(context)
         case Label.ROOT_LOST | Label.ROOT_LOST_BY_CALL:
             _refuse_stale(context)
-            fallback = choose_fallback(context, None)
             condemn_claims(context)
-            open_obligation(context, label, named, None, fallback)
+            open_obligation(context, label, named, None)
             complete_obligation(context)
         case Label.RERUN_RESTORED | Label.RUN_VOIDED:
             _note(context, label, named)
@@ -320,15 +319,17 @@ def complete_obligation(context: Context) -> None:
     side = ready_side(context)
     records = complete_restore(context, side)
     interrupts = label in INTERRUPTS and obligation.call is not None
-    if label is Label.LOG_BEHIND_RESTORE:
-        records += interrupt_missing(context)
     if obligation.is_fallback:
         append_fallback(context, obligation, side, records)
+        if label is Label.LOG_BEHIND_RESTORE:
+            context.journal.append(interrupt_missing(context), (), "interrupt")
     else:
         if label is Label.RESTORE_BY_PERSON:
             records = undo_calls(context, obligation, records)
         elif interrupts:
             records.append(calls.interrupt_call(context, label, _REASONS[label]))
+        if label is Label.LOG_BEHIND_RESTORE:
+            records += interrupt_missing(context)
         context.journal.append(records, (), "restored")
     kept = os.path.join(side, "quarantine", f"{context.journal.log_id}-{obligation.seq}")
     moved = f"; what was moved away is in {show_text(kept)}" if os.path.isdir(kept) else ""

@@ -36,19 +36,12 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 ROUNDS = 3  # rule R5: then the paths are named and nothing more is tried in this run
 
 
-def open_obligation(
-    context: Context, label: Label, facts: dict[str, object], found: Scan | None, fallback: Fallback | None = None
-) -> None:
-    """Commit the decision to restore to the head image; from here on it binds every successor. `found` is the scan it was decided on: how
-    much differs stands in the decision, as whoever ends the restore may have seen only the rest of it. None: nothing is there."""
-    context.journal.append([Record(decided_restore(context, label, facts, found, fallback))], (), "decision")
-
-
 def decided_restore(
     context: Context, label: Label, facts: dict[str, object], found: Scan | None, fallback: Fallback | None = None
 ) -> events.RecoveryDecided:
-    """The decision of `open_obligation`, for a caller that commits it together with something else. `fallback` is the older image whose
-    checkpoint is to stand in for the head image (C7)."""
+    """The decision to restore to the head image, or to the older one (`fallback`) whose checkpoint is to stand in for it (C7). `found` is
+    the scan it was decided on: how much differs stands in the decision, as whoever ends the restore may have seen only the rest of it.
+    None: nothing is there."""
     state = context.journal.state
     target, seq, root = (state.image, state.image_seq, state.root) if fallback is None else (fallback.image, fallback.seq, fallback.root)
     facts = facts | {TO_RESTORE: len(target) if found is None else count_differing(found.image, target)}
