@@ -34,7 +34,7 @@ def make_session(state: str, root: str, calls: int) -> None:
     image = dict(Scanner(root).scan().image.items())
     identity = read_root_identity(root)
     script = [{"tool": "bash", "run": f"echo {number} > f{number % FILES}"} for number in range(calls)]
-    found = events.RootIdentity(identity.id or "bench", identity.inode, identity.birth_ns, identity.filesystem)
+    found = events.RootIdentity(identity.id or "", identity.inode, identity.birth_ns, identity.filesystem)
     opened = events.SessionOpened(
         1, NAME, encode_bytes(os.fsencode(root)), "transactional", "stop", script, root_hash(image).hex(), found, "bench-ledger", 1, [], [],
         [],
