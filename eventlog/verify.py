@@ -260,6 +260,7 @@ def claimed_root(event: events.Event) -> str | None:
             return event.root
         case (
             events.DriverStarted()
+            | events.SessionPlaced()
             | events.InputAdmitted()
             | events.AttemptStarted()
             | events.CallUndone()

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -15,15 +16,25 @@ from eventlog.ports import LinuxHost, RandomIds, SystemClock
 from recovery.command_answer import answer, choose_answer
 from recovery.command_files import ChangeOrder, change, has_workspace, release_space
 from recovery.command_image import ImageOrder, take_image
+from recovery.command_note import print_note
 from recovery.command_pause import ask_pause
 from recovery.command_quarantine import EmptyOrder, check_out_quarantine, empty_decisions, list_quarantine, show_quarantine
 from recovery.command_redrive import RedriveOrder, print_histories, redrive
 from recovery.command_release import release_holder
 from recovery.command_restore import RestoreOrder, restore_image
-from recovery.command_settle import settle_processes, settle_rebuild, settle_root
+from recovery.command_settle import (
+    settle_not_run,
+    settle_processes,
+    settle_ran,
+    settle_rebuild,
+    settle_root,
+    settle_undo,
+    settle_workspace,
+)
 from recovery.command_space import Opener, StartOrder, advance, attach, kill, list_running, logs, parse_left_behind, show, start
 from recovery.driver.entry import drive
 from recovery.driver.order import Order, Ports
+from recovery.note import DEFAULT_BYTES
 from recovery.opening import check_log_exists
 from recovery.plan import explain, forecast
 from recovery.script import Session, load_session, parse_on_interrupted
@@ -125,6 +136,16 @@ def plan(state: StateArgument, as_json: Annotated[bool, typer.Option("--json", h
 
 
 @app.command()
+def note(
+    log: LogArgument,
+    limit: Annotated[int, typer.Option("--bytes", help="the most bytes that the note may have")] = DEFAULT_BYTES,
+    as_json: JsonOption = False,
+) -> int:
+    """Print what completed, may have partly run, was restored, lies in quarantine and must be done; from the log alone, bounded."""
+    return print_note(str(log), limit, as_json)
+
+
+@app.command()
 def release(state: StateArgument, as_json: JsonOption = False) -> int:
     """Free a workspace of a parked session, so that another session may have it; refused while anything of the session lives. Of a space by
     hand everything is ended."""
@@ -200,17 +221,31 @@ def settle(
     accept_root: Annotated[
         bool, typer.Option("--accept-root", help="the directory that is there is the workspace from here on")
     ] = False,
+    ran: Annotated[bool, typer.Option("--ran", help="the open call ran: what is there is its result, its exit stays unknown")] = False,
+    not_run: Annotated[
+        bool, typer.Option("--not-run", help="the open call did not run: the image before it is restored, and the next drive runs it")
+    ] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="restore the image before the open call, which ends interrupted; try an open restore again")
+    ] = False,
+    accept_workspace: Annotated[
+        str, typer.Option("--accept-workspace", metavar="HASH", help="end an open restore with the workspace as it is, which has this hash")
+    ] = "",
 ) -> int:
     """Say what only a person can know; the next drive goes on from there."""
-    match [processes_dead, rebuild, accept_root]:
-        case [True, False, False]:
-            return settle_processes(str(log), _settings(), _ports())
-        case [False, True, False]:
-            return settle_rebuild(str(log), _settings(), _ports())
-        case [False, False, True]:
-            return settle_root(str(log), _settings(), _ports())
-        case _:
-            raise MisuseError("recovery settle: say what is settled, one thing: --processes-dead, --rebuild or --accept-root")
+    acts: dict[str, tuple[bool, Callable[[str, Settings, Ports], int]]] = {
+        "--processes-dead": (processes_dead, settle_processes),
+        "--rebuild": (rebuild, settle_rebuild),
+        "--accept-root": (accept_root, settle_root),
+        "--ran": (ran, settle_ran),
+        "--not-run": (not_run, settle_not_run),
+        "--undo": (undo, settle_undo),
+        "--accept-workspace HASH": (bool(accept_workspace), lambda at, with_, in_: settle_workspace(at, accept_workspace, with_, in_)),
+    }
+    wanted = [act for is_wanted, act in acts.values() if is_wanted]
+    if len(wanted) != 1:
+        raise MisuseError(f"recovery settle: say what is settled, one thing of: {', '.join(acts)}")
+    return wanted[0](str(log), _settings(), _ports())
 
 
 @quarantine.command(name="list")

@@ -32,7 +32,7 @@ class AwaitAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AskPerson:
-    """The last call was interrupted, or undone by a person's restore, and the session file does not say what then.
+    """The last call was interrupted, or undone by a restore, and the session file does not say what then.
 
     `undone_by` is that restore's decision (seq) and `again` the script index from which `reissue` goes on then.
     """

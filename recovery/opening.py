@@ -135,6 +135,8 @@ def _create(session: Session, clock: Clock, ids: Ids, boot_id: str) -> Known | N
         untracked=list_untracked(found.untracked),
         excludes=[encode_bytes(line.encode("utf-8", "surrogateescape")) for line in session.profile.excludes],
         track=session.profile.track,
+        limits=None,
+        checkpoints=None,
     )
     _remove_leftovers(session.state)
     record = Record(opened, diff({}, found.image))

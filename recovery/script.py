@@ -1,8 +1,8 @@
 """Session files: what a scripted session does, read from TOML. The same call syntax serves scenarios.
 
-A call is one `[[call]]` table: `tool = "bash"` with `run` (and `timeout_secs`, `stdin`, `stderr`, `space`), `tool = "write"` with `path`
-and `content` (and `mode`), `tool = "edit"` with `path`, `old`, `new`. With `approve = true` it begins only when a person says so. Bytes
-that are not UTF-8 are written `{ b64 = "..." }`. Policies come from the tool (DESIGN section 7): bash `never`, write `safe`, edit
+A call is one `[[call]]` table: `tool = "bash"` with `run` (and more: recovery/README, "Session file"), `tool = "write"` with `path` and
+`content` (and `mode`), `tool = "edit"` with `path`, `old`, `new`. With `approve = true` it begins only when a person says so. Bytes that
+are not UTF-8 are written `{ b64 = "..." }`. Policies come from the tool (DESIGN section 7): bash `never`, write `safe`, edit
 `after-restore`; `policy` in the call overrides it.
 """
 
@@ -22,7 +22,10 @@ from recovery.space.request import LeftBehind
 from recovery.workspace.profile import Profile, parse_profile
 
 Policy = Literal["safe", "after-restore", "never", "ask"]
+Effects = Literal["inside", "outside"]
 OnInterrupted = Literal["stop", "reissue", "continue"]
+TOOL_RUN = 'exec "$TOOL_PYTHON" -P "$TOOL_RUNNER" '
+"""How the command of a Python tool begins (tools.py): what it names is in the environment of the program that has the tool."""
 MODES_NOT_YET = ("checkpoint", "auto")
 
 
@@ -30,7 +33,8 @@ MODES_NOT_YET = ("checkpoint", "auto")
 class BashCall:
     """One `bash -c RUN` in the workspace. `timeout_secs` bounds it (TERM, then KILL). It reads `stdin`, or at once the end of its input
     (None); its stderr is merged into its stdout, or kept apart (`separate`). `left_behind` says what becomes of the processes it leaves
-    running (rule S11), None where neither call nor session says. `space` is where it runs."""
+    running (rule S11), None where neither call nor session says. `space` is where it runs. `effects` says whether it acts
+    outside the workspace: then no policy may run it again."""
 
     run: bytes
     timeout_secs: float | None = None
@@ -40,6 +44,7 @@ class BashCall:
     left_behind: LeftBehind | None = None
     space: SpaceKind = "local"
     approve: bool = False
+    effects: Effects = "inside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +108,15 @@ def _parse_call(table: Any, where: str, space: SpaceKind = "local") -> Call:
         raise MisuseError(f"{where}: expected a table, found {type(table).__name__}")
     match table.get("tool"):
         case "bash":
-            _allow(table, where, {"run", "timeout_secs", "stdin", "stderr", "left_behind", "space"}, {"run"})
+            _allow(table, where, {"run", "timeout_secs", "stdin", "stderr", "left_behind", "space", "effects"}, {"run"})
             run = _no_nul(decode_bytes(table["run"], f"{where}: run"), where)
             stdin = decode_bytes(table["stdin"], f"{where}: stdin") if "stdin" in table else None
             left = parse_left_behind(table.get("left_behind"), where)
             kind = parse_space(table.get("space", space), where)
-            policy, separate = _policy(table, where, "never"), _is_separate(table, where)
-            return BashCall(run, _timeout(table, where), policy, stdin, separate, left, kind, _approve(table, where))
+            policy, effects = _policy(table, where, "never"), _effects(table, where)
+            check_effects(policy, effects, where)
+            separate, approve = _is_separate(table, where), _approve(table, where)
+            return BashCall(run, _timeout(table, where), policy, stdin, separate, left, kind, approve, effects)
         case "write":
             _allow(table, where, {"path", "content", "mode"}, {"path", "content"})
             content = decode_bytes(table["content"], f"{where}: content")
@@ -175,6 +182,23 @@ def _policy(table: Mapping[str, Any], where: str, default: Policy) -> Policy:
         if value == policy:
             return policy  # type: ignore[no-any-return]
     raise MisuseError(f"{where}: unknown policy {value!r}; use {', '.join(get_args(Policy))}")
+
+
+def _effects(table: Mapping[str, Any], where: str) -> Effects:
+    value = table.get("effects", "inside")
+    for effects in get_args(Effects):
+        if value == effects:
+            return effects  # type: ignore[no-any-return]
+    raise MisuseError(f"{where}: unknown effects {value!r}; use {', '.join(get_args(Effects))}")
+
+
+def check_effects(policy: Policy, effects: Effects, where: str) -> None:
+    """Raise MisuseError where a call that acts outside the workspace would be run again: no restore takes that back (rule D)."""
+    if effects == "outside" and policy in ("safe", "after-restore"):
+        raise MisuseError(
+            f'{where}: a call with effects = "outside" cannot have policy {policy!r}, as no restore takes back what it did outside; use '
+            "never, or ask, and have it hand CALL_IDEMPOTENCY_KEY to whoever it asks for something"
+        )
 
 
 def _path(table: Mapping[str, Any], where: str) -> bytes:
@@ -274,7 +298,8 @@ def _own_to_json(call: Call) -> dict[str, Any]:
             stdin = {} if call.stdin is None else {"stdin": encode_bytes(call.stdin)}
             separate = {"stderr": "separate"} if call.separate else {}
             left = {} if call.left_behind is None else {"left_behind": call.left_behind}
-            return made | stdin | separate | left | ({} if call.space == "local" else {"space": call.space})
+            outside = {} if call.effects == "inside" else {"effects": call.effects}
+            return made | stdin | separate | left | outside | ({} if call.space == "local" else {"space": call.space})
         case WriteCall():
             content = encode_bytes(call.content)
             return {"tool": "write", "path": encode_bytes(call.path), "content": content, "mode": call.mode, "policy": call.policy}

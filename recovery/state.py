@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+import msgspec
+
 from eventlog import events
 from eventlog.errors import CorruptError, NeedsPersonError
 from eventlog.image import Change, ImageTree, fold_changes
@@ -15,7 +17,7 @@ from eventlog.image_tree import Draft
 from eventlog.reader import StoredEvent
 from recovery import frozen
 from recovery.call_list import CallList
-from recovery.labels import Label
+from recovery.labels import RENEWALS, Label
 from recovery.script import decode_bytes
 from recovery.workspace.profile import Profile, profile_of
 from recovery.workspace.values import Untracked
@@ -23,6 +25,9 @@ from recovery.workspace.values import Untracked
 FoldImage = Callable[[ImageTree, Sequence[Change]], ImageTree]
 TO_RESTORE = "to_restore"
 """The fact of a decision to restore that counts the paths that differed then."""
+
+NEW_GENERATION = "new_generation"
+"""The fact of a decision to make the ledger anew that says which generation the new one has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,10 @@ class AttemptState:
 
 @dataclass(frozen=True, slots=True)
 class CallState:
-    """One call and its attempts, in order. `undone_by` is the decision (seq) of the person's restore that took it back, finished or not."""
+    """One call and its attempts, in order. `undone_by` is the decision (seq) of the restore that took it back, finished or not: a person's,
+    or that of a log that had lost its tail. `request_id` is its caller's own id of it ("" for none), `request_digest` that of what was
+    asked for, whatever of it is recorded. `forked` is what a fork knows of a call that its parent settled: its attempts and input are the
+    parent's."""
 
     number: int
     script_index: int | None
@@ -50,6 +58,9 @@ class CallState:
     root: str = ""
     settled_seq: int = 0
     undone_by: int | None = None
+    request_id: str = ""
+    request_digest: str = ""
+    forked: events.ForkedCall | None = None
 
     @property
     def last(self) -> AttemptState:
@@ -114,6 +125,13 @@ class SessionState:
     has_driver: bool = False
     untracked_since: tuple[tuple[int, tuple[Untracked, ...]], ...] = ()
     root_recorded: events.RootIdentity | None = None
+    taken_back: int = 0
+    """The call whose lost intent was appended again from the ledger's bytes (D2); 0: none was."""
+    behind_seq: int = 0
+    """The newest decision to restore because the log had lost its tail: what it interrupts is undone by it."""
+    renewed_generation: int = 0
+    renewed_seq: int = 0
+    """The newest decision to make the ledger anew: of an attempt that began before it the ledger knows nothing. 0: there was none."""
     pause_asked: str | None = None
     """Why a pause at the next call boundary is asked for; None where none is."""
     is_paused: bool = False
@@ -121,6 +139,15 @@ class SessionState:
     """The newest question about a call that has not begun, answered or not."""
     rejected: Rejection | None = None
     """The newest call of the script that was rejected."""
+    is_placed: bool = True
+    """False for a session that was forked, imported or moved and has no workspace yet; `opened` names none then."""
+    inputs: tuple[events.ForkedInput, ...] = ()
+    """What was admitted, in order."""
+
+    @property
+    def generation(self) -> int:
+        """The generation of the ledger in force."""
+        return self.renewed_generation or self.opened.generation
 
     @property
     def root_identity(self) -> events.RootIdentity:
@@ -163,28 +190,52 @@ def fold_stream(stored: Iterable[StoredEvent], where: str) -> SessionState:
     version does not drive."""
     following = iter(stored)
     first = next(following, None)
-    if first is not None and isinstance(first.event, events.SessionForked):
-        raise NeedsPersonError(
-            f"{where}: it is a fork, which this version keeps and does not drive; `eventlog checkout` gives the files of any point of it"
-        )
-    if first is None or not isinstance(first.event, events.SessionOpened):
-        raise CorruptError(f"{where}: the session does not begin with session_opened")
-    opened = first.event
+    if first is None or not isinstance(first.event, events.SessionOpened | events.SessionForked):
+        raise CorruptError(f"{where}: the session does not begin with session_opened or session_forked")
+    forked = first.event if isinstance(first.event, events.SessionForked) else None
+    opened = first.event if isinstance(first.event, events.SessionOpened) else open_forked(first.event)
     image = fold_changes(ImageTree(), first.changes)
     untracked = read_untracked(opened.untracked)
     profile = profile_of(opened)
     since = ((1, untracked),)
     state = SessionState(opened, 1, first.hash.hex(), 0, "", image, 1, "", opened.root, untracked, profile, untracked_since=since)
+    if forked is not None:
+        calls = CallList(_carry_calls(forked, where))
+        state = replace(state, calls=calls, is_placed=False, inputs=tuple(forked.inputs))
     draft = Draft(image)
 
     def fold_on(unchanged: ImageTree, changes: Sequence[Change]) -> ImageTree:
         fold_into(draft, changes)
         return unchanged
 
-    state = frozen.become(state, _Folding)
-    for event in following:
-        state = fold_event(state, event, where, fold_on)
-    return frozen.replace(frozen.become(state, SessionState), image=draft.finish())
+    state, head = frozen.become(state, _Folding), first
+    for head in following:
+        state = _fold_one(state, head, where, fold_on)
+    state = frozen.become(state, SessionState)
+    return replace(state, head_seq=head.seq, head_hash=head.hash.hex(), image=draft.finish())
+
+
+def open_forked(forked: events.SessionForked) -> events.SessionOpened:
+    """A fork as a session that was opened nowhere yet: `session_placed` names its workspace and ledger."""
+    nowhere = events.RootIdentity("", 0, None, "")
+    return events.SessionOpened(
+        at_ms=forked.at_ms, name=forked.name, workspace="", mode=forked.mode, on_interrupted=forked.on_interrupted, script=forked.script,
+        root=forked.root, root_identity=nowhere, ledger_id="", generation=0, untracked=forked.untracked, excludes=forked.excludes,
+        track=forked.track, limits=forked.limits, checkpoints=forked.checkpoints,
+    )  # fmt: skip
+
+
+def _carry_calls(forked: events.SessionForked, where: str) -> tuple[CallState, ...]:
+    """The calls that the parent settled. No key of theirs is known here: they are the parent's (C9)."""
+    if [call.call for call in forked.calls] != list(range(1, len(forked.calls) + 1)):
+        raise CorruptError(f"{where} seq 1: the calls that it takes over are not numbered from 1")
+    return tuple(
+        CallState(
+            call.call, call.script_index, call.tool, "never", {}, (AttemptState(1, 1, ""),), call.ended, call.root, 1,
+            request_id=call.request_id, request_digest=call.request_digest, forked=call,
+        )
+        for call in forked.calls
+    )  # fmt: skip
 
 
 def read_untracked(listed: list[events.Untracked]) -> tuple[Untracked, ...]:
@@ -192,8 +243,13 @@ def read_untracked(listed: list[events.Untracked]) -> tuple[Untracked, ...]:
     return tuple(Untracked(decode_bytes(node.path, "untracked"), node.kind) for node in listed)
 
 
-def fold_event(state: SessionState, stored: StoredEvent, where: str, fold_image: FoldImage = fold_changes) -> SessionState:
-    """The state after one more event. `fold_image` gives the image after its changes."""
+def fold_event(state: SessionState, stored: StoredEvent, where: str) -> SessionState:
+    """The state after one more event."""
+    return replace(_fold_one(state, stored, where, fold_changes), head_seq=stored.seq, head_hash=stored.hash.hex())
+
+
+def _fold_one(state: SessionState, stored: StoredEvent, where: str, fold_image: FoldImage) -> SessionState:
+    """All that an event says but that it is the head. `fold_image` gives the image after its changes."""
     state = _fold(state, stored, where, fold_image)
     if state.untracked == state.untracked_since[-1][1]:
         return state
@@ -203,14 +259,9 @@ def fold_event(state: SessionState, stored: StoredEvent, where: str, fold_image:
 def _fold(state: SessionState, stored: StoredEvent, where: str, fold_image: FoldImage) -> SessionState:
     place = f"{where} seq {stored.seq}"
     _check_legal(state, stored.event, place)
-    head = stored.hash.hex()
     if stored.changes:
         image = fold_image(state.image, stored.changes)
-        state = replace(
-            state, head_seq=stored.seq, head_hash=head, image=image, image_seq=stored.seq, image_boot=state.boot_id, synced_root=""
-        )  # fmt: skip
-    else:
-        state = replace(state, head_seq=stored.seq, head_hash=head)
+        state = replace(state, image=image, image_seq=stored.seq, image_boot=state.boot_id, synced_root="")
     match stored.event:
         case events.SessionOpened():
             raise CorruptError(f"{place}: a second session_opened")
@@ -244,11 +295,16 @@ def _fold(state: SessionState, stored: StoredEvent, where: str, fold_image: Fold
             return replace(state, approval=Approval(stored.seq, event.call, event.script_index))
         case events.ApprovalAnswered() as event:
             return _fold_answer(state, event, stored.seq)
-        case events.Quarantined() | events.Noted() | events.InputAdmitted():
+        case events.SessionPlaced() as event:
+            return _fold_placed(state, event, place)
+        case events.InputAdmitted() as event:
+            return replace(state, inputs=(*state.inputs, events.ForkedInput(event.request_id, event.input)))
+        case events.Quarantined() | events.Noted():
             return state
+        case events.SessionForked():
+            raise CorruptError(f"{place}: session_forked, which is a first event only")
         case (
-            events.SessionForked()
-            | events.CallReplayed()
+            events.CallReplayed()
             | events.CheckpointTaken()
             | events.ModeSwitched()
             | events.SessionMoved()
@@ -303,6 +359,21 @@ def _check_approved(state: SessionState, event: events.AttemptStarted, place: st
         raise CorruptError(f"{place}: call {event.call} begins, and what was asked at seq {asked.seq} is {asked.answer or 'not answered'}")
 
 
+def _fold_placed(state: SessionState, event: events.SessionPlaced, place: str) -> SessionState:
+    """A session has one place for good: only one that was forked and not driven yet takes it."""
+    if state.is_placed:
+        raise CorruptError(f"{place}: session_placed in a session that has its place")
+    opened = msgspec.structs.replace(
+        state.opened, workspace=event.workspace, root_identity=event.root_identity, ledger_id=event.ledger_id, generation=event.generation
+    )
+    return replace(state, opened=opened, is_placed=True)
+
+
+def _replayable(event: events.AttemptStarted) -> str:
+    """The policy of a call; one whose recorded input was redacted cannot be run again from the log (D)."""
+    return "never" if event.redacted and event.policy in ("safe", "after-restore") else event.policy
+
+
 def _fold_attempt(state: SessionState, event: events.AttemptStarted, seq: int, place: str) -> SessionState:
     attempt = AttemptState(event.attempt, seq, event.key)
     open_call = state.open_call
@@ -315,7 +386,10 @@ def _fold_attempt(state: SessionState, event: events.AttemptStarted, seq: int, p
             raise CorruptError(
                 f"{place}: call {event.call} attempt {event.attempt} begins where call {len(state.calls) + 1} attempt 1 belongs"
             )
-        call = CallState(event.call, event.script_index, event.tool, event.policy, event.input, (attempt,))
+        call = CallState(
+            event.call, event.script_index, event.tool, _replayable(event), event.input, (attempt,), request_id=event.request_id,
+            request_digest=event.request_digest,
+        )  # fmt: skip
         return replace(state, calls=state.calls.append(call), synced_root="")
     if event.call != open_call.number or event.attempt != open_call.last.number + 1:
         raise CorruptError(
@@ -334,7 +408,8 @@ def _fold_settled(state: SessionState, event: events.CallSettled, seq: int, plac
     call = state.open_call
     if call is None or call.number != event.call or call.last.number != event.attempt:
         raise CorruptError(f"{place}: call {event.call} attempt {event.attempt} is settled and is not open")
-    settled = replace(call, ended=event.ended, root=event.root, settled_seq=seq)
+    undone_by = state.behind_seq if event.label == Label.LOG_BEHIND_RESTORE else call.undone_by
+    settled = replace(call, ended=event.ended, root=event.root, settled_seq=seq, undone_by=undone_by)
     calls = state.calls.with_newest(settled)
     return replace(state, calls=calls, root=event.root, untracked=read_untracked(event.untracked))
 
@@ -351,8 +426,17 @@ def _fold_undone(state: SessionState, event: events.CallUndone, place: str) -> S
 def _fold_decided(state: SessionState, event: events.RecoveryDecided, seq: int, place: str) -> SessionState:
     if event.label == Label.VOID_AND_RUN:
         return _change_attempt(state, event.call, event.attempt, place, "void")
+    if event.label in RENEWALS:
+        generation = event.facts.get(NEW_GENERATION)
+        if not isinstance(generation, int) or generation <= state.generation:
+            raise CorruptError(f"{place}: {event.label} names no ledger of a newer generation than {state.generation}")
+        return replace(state, renewed_generation=generation, renewed_seq=seq)
+    if event.label == Label.LOG_BEHIND_ADOPT:
+        return replace(state, taken_back=event.call or 0)
     if not event.obligation:
         return state
+    if event.label == Label.LOG_BEHIND_RESTORE:
+        state = replace(state, behind_seq=seq)
     if state.obligation is not None or event.target_seq is None or event.target_root is None:
         raise CorruptError(f"{place}: an obligation without a target, or beside another")
     counted = event.facts.get(TO_RESTORE)
@@ -365,17 +449,20 @@ def _fold_restored(state: SessionState, event: events.RestoreFinished, place: st
     obligation = state.obligation
     if obligation is None or obligation.seq != event.decision_seq:
         raise CorruptError(f"{place}: restore_finished for decision {event.decision_seq}, which is not open")
-    if event.root != obligation.target_root:
+    if event.root != obligation.target_root and not event.accepted:
         raise CorruptError(f"{place}: restore_finished with another image than decision {event.decision_seq} aims at")
     state = replace(state, obligation=None, is_restored_this_epoch=True, root=event.root)
-    if obligation.label == Label.RESTORE_BY_PERSON:
+    if obligation.label == Label.RESTORE_BY_PERSON and not event.accepted:
         state = replace(state, approval=None)  # the script may go on from another call
         state = replace(state, untracked=state.untracked_at(obligation.target_seq))
     if obligation.call is None:
         return state
     if obligation.label == Label.RESTORE_BY_PERSON and state.open_call is not None:
         state = _replace_call(state, replace(state.open_call, undone_by=obligation.seq))
-    return _change_attempt(state, obligation.call, obligation.attempt, place, "restored")
+    state = _change_attempt(state, obligation.call, obligation.attempt, place, "restored")
+    if obligation.label == Label.NOT_RUN_BY_PERSON:
+        return _change_attempt(state, obligation.call, obligation.attempt, place, "void")  # a person's word stands for the proof
+    return state
 
 
 def _change_attempt(

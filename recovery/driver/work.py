@@ -63,7 +63,7 @@ def _describe_ask(ask: AskPerson, state: str) -> str:
             "`--on-interrupted continue` goes on without it"
         )
     return (
-        f"{which} was undone by the restore that a person had decided at seq {ask.undone_by}; {again} runs the script again from its "
+        f"{which} was undone by the restore decided at seq {ask.undone_by}; {again} runs the script again from its "
         f"call {ask.again + 1}, the first that was undone, `--on-interrupted continue` goes on after call {ask.index + 1}"
     )
 
