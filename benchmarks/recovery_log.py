@@ -34,10 +34,11 @@ def make_session(state: str, root: str, calls: int) -> None:
     image = dict(Scanner(root).scan().image.items())
     identity = read_root_identity(root)
     script = [{"tool": "bash", "run": f"echo {number} > f{number % FILES}"} for number in range(calls)]
-    found = events.RootIdentity(identity.id or "bench", identity.inode, identity.birth_ns, identity.filesystem)
+    found = events.RootIdentity(identity.id or "", identity.inode, identity.birth_ns, identity.filesystem)
     opened = events.SessionOpened(
-        1, NAME, encode_bytes(os.fsencode(root)), "transactional", "stop", script, root_hash(image).hex(), found, "bench-ledger", 1, [], [],
-        [],
+        at_ms=1, name=NAME, workspace=encode_bytes(os.fsencode(root)), mode="transactional", on_interrupted="stop", script=script,
+        root=root_hash(image).hex(), root_identity=found, ledger_id="bench-ledger", generation=1, untracked=[], excludes=[], track=[],
+        limits=None, checkpoints=None,
     )  # fmt: skip
     contents = [blob for number in range(FILES) for blob in encode_content([b"%d\n" % number])]
     create_log(log_path(state), NAME, Record(opened, diff({}, image)), contents, RandomIds())
@@ -64,7 +65,13 @@ def _write_calls(state: str, image: dict[bytes, Entry], calls: int) -> None:
         root = root_hash(image).hex()
         key = f"bench/{NAME}/{number}/1/1"
         call = {"tool": "bash", "run": f"echo {number} > f{number % FILES}", "timeout_secs": None, "policy": "never"}
-        records.append(Record(events.AttemptStarted(1, number, 1, number - 1, "bash", call, "never", key, "d" * 64, redacted=False)))
+        records.append(
+            Record(
+                events.AttemptStarted(
+                    1, number, 1, number - 1, "bash", call, "never", key, "d" * 64, redacted=False, request_id=""
+                )
+            )
+        )
         output = events.Output(0, 0, False, ContentId(kept[0][0].content).hex(), "d" * 64)
         ended = events.Exit("exited", code=0)
         records.append(Record(events.CallSettled(1, number, 1, "finished", "live", "", ended, output, root, []), changes))

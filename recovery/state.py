@@ -283,8 +283,13 @@ def read_untracked(listed: list[events.Untracked]) -> tuple[Untracked, ...]:
     return tuple(Untracked(decode_bytes(node.path, "untracked"), node.kind) for node in listed)
 
 
-def fold_event(state: SessionState, stored: StoredEvent, where: str, fold_image: FoldImage = fold_changes) -> SessionState:
-    """The state after one more event. `fold_image` gives the image after its changes."""
+def fold_event(state: SessionState, stored: StoredEvent, where: str) -> SessionState:
+    """The state after one more event."""
+    return replace(_fold_one(state, stored, where, fold_changes), head_seq=stored.seq, head_hash=stored.hash.hex())
+
+
+def _fold_one(state: SessionState, stored: StoredEvent, where: str, fold_image: FoldImage) -> SessionState:
+    """All that an event says but that it is the head. `fold_image` gives the image after its changes."""
     state = _fold(state, stored, where, fold_image)
     if state.untracked == state.untracked_since[-1][1]:
         return state
@@ -294,14 +299,9 @@ def fold_event(state: SessionState, stored: StoredEvent, where: str, fold_image:
 def _fold(state: SessionState, stored: StoredEvent, where: str, fold_image: FoldImage) -> SessionState:
     place = f"{where} seq {stored.seq}"
     _check_legal(state, stored.event, place)
-    head = stored.hash.hex()
     if stored.changes:
         image = fold_image(state.image, stored.changes)
-        state = replace(
-            state, head_seq=stored.seq, head_hash=head, image=image, image_seq=stored.seq, image_boot=state.boot_id, synced_root=""
-        )  # fmt: skip
-    else:
-        state = replace(state, head_seq=stored.seq, head_hash=head)
+        state = replace(state, image=image, image_seq=stored.seq, image_boot=state.boot_id, synced_root="")
     match stored.event:
         case events.SessionOpened():
             raise CorruptError(f"{place}: a second session_opened")
