@@ -51,7 +51,8 @@ def describe(event: events.Event) -> str:
     """One line about an event, for people."""
     match event:
         case events.SessionOpened():
-            return f"{event.name}: {len(event.script)} scripted calls, image {event.root[:12]}"
+            mode = "" if event.mode == "transactional" else f"mode {event.mode}, "
+            return f"{event.name}: {mode}{len(event.script)} scripted calls, image {event.root[:12]}"
         case events.SessionForked():
             return f"{event.name}: {event.reason} from {event.parent} seq {event.parent_seq}, image {event.root[:12]}"
         case events.SessionPlaced():
@@ -68,9 +69,16 @@ def describe(event: events.Event) -> str:
         case events.CallReplayed():
             return f"call {event.call} attempt {event.attempt} replayed, image {event.root[:12]}"
         case events.CheckpointTaken():
-            return f"checkpoint {event.manifest[:12]}, image {event.root[:12]}"
+            return f"checkpoint {event.manifest[:12]}, image {event.root[:12]}, {event.took_ms} ms"
         case events.ModeSwitched():
-            return f"now {event.mode}: {event.reason}"
+            return f"now {event.mode}, by checkpoint {event.manifest[:12]}: {event.reason}"
+        case events.PauseRequested():
+            return f"a pause is asked for: {event.reason}"
+        case events.ApprovalAsked():
+            return f"call {event.call} waits for a person: {event.tool} {_shorten(json.dumps(event.input))}"
+        case events.ApprovalAnswered():
+            edited = f" to {_shorten(json.dumps(event.input))}" if event.input is not None else ""
+            return f"{event.answer}{edited} (asked at {event.asked_seq}) {event.reason}".rstrip()
         case events.SessionPaused():
             return f"image {event.root[:12]}: {event.reason}"
         case events.SessionResumed():
@@ -88,7 +96,10 @@ def describe(event: events.Event) -> str:
         case events.Quarantined():
             return f"{len(event.paths)} paths kept in {event.directory}"
         case events.RestoreFinished():
-            return f"restored {event.restored}, displaced {event.displaced}, image {event.root[:12]}"
+            if event.accepted:
+                return f"accepted as found, displaced {event.displaced}, image {event.root[:12]}"
+            did = f"reimaged {event.reimaged}" if event.reimaged else f"reverted {event.reverted}"
+            return f"{did}, displaced {event.displaced}, image {event.root[:12]}"
         case events.Synced():
             return f"image {event.root[:12]} is on disk"
         case events.SessionFinished():

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -13,16 +14,27 @@ from eventlog import console, steps
 from eventlog.command_options import POINT_HELP
 from eventlog.errors import CrashworthyError, MisuseError
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
+from recovery.command_answer import answer, choose_answer
 from recovery.command_files import ChangeOrder, change, has_workspace, release_space
 from recovery.command_fork import fork as fork_session
 from recovery.command_fork import place as place_session
 from recovery.command_image import ImageOrder, take_image
 from recovery.command_note import print_note
+from recovery.command_pause import ask_pause
 from recovery.command_quarantine import EmptyOrder, check_out_quarantine, empty_decisions, list_quarantine, show_quarantine
+from recovery.command_redrive import RedriveOrder, print_histories, redrive
 from recovery.command_release import release_holder
 from recovery.command_rerun import rerun as rerun_session
 from recovery.command_restore import RestoreOrder, restore_image
-from recovery.command_settle import settle_processes, settle_rebuild, settle_root
+from recovery.command_settle import (
+    settle_not_run,
+    settle_processes,
+    settle_ran,
+    settle_rebuild,
+    settle_root,
+    settle_undo,
+    settle_workspace,
+)
 from recovery.command_space import Opener, StartOrder, advance, attach, kill, list_running, logs, parse_left_behind, show, start
 from recovery.driver.entry import drive
 from recovery.driver.order import Order, Ports
@@ -30,7 +42,7 @@ from recovery.note import DEFAULT_BYTES
 from recovery.opening import check_log_exists
 from recovery.plan import explain, forecast
 from recovery.script import Session, load_session, parse_on_interrupted
-from recovery.settings import Settings, read_settings
+from recovery.settings import Settings, read_limits, read_settings
 from recovery.space.condemned import Trust
 
 app = typer.Typer(
@@ -81,6 +93,37 @@ def drive_again(
     """Drive a session under the next epoch: recover what a crash left, then go on with its script."""
     check_log_exists(str(state))
     return _drive(str(state), None, _settings(), on_interrupted, accept_outside, finish)
+
+
+@app.command(name="redrive")
+def redrive_all(
+    places: Annotated[list[Path], typer.Argument(help="state directories, or directories of them")],
+    attempts: Annotated[int | None, typer.Option("--attempts", help="starts without committed progress before a session is parked")] = None,
+    backoff: Annotated[float | None, typer.Option("--backoff", help="seconds before the second of them, doubling from there")] = None,
+    backoff_most: Annotated[float | None, typer.Option("--backoff-most", help="the longest delay")] = None,
+    stall: Annotated[float | None, typer.Option("--stall", help="seconds of silence after which a driver is ended; 0: never")] = None,
+    grace: Annotated[float | None, typer.Option("--grace", help="the same before its first output")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="of the delays' spread")] = None,
+    cold: Annotated[bool, typer.Option("--cold", help="keep no process ready")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="drive on what is parked or paused, and count from here")] = False,
+    status: Annotated[bool, typer.Option("--status", help="print the attempts so far; starts nothing")] = False,
+    on_interrupted: InterruptedOption = "",
+    accept_outside: AcceptOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Start the next driver of each session until it has finished or is parked with its reason."""
+    if status:
+        return print_histories(list(map(str, places)), as_json)
+    _settings()
+    given = {
+        "SESSION_REDRIVE_ATTEMPTS": attempts, "SESSION_BACKOFF_SECS": backoff, "SESSION_BACKOFF_MOST_SECS": backoff_most,
+        "SESSION_STALL_SECS": stall, "SESSION_GRACE_SECS": grace,
+    }  # fmt: skip
+    limits = read_limits({**os.environ, **{name: f"{value:g}" for name, value in given.items() if value is not None}})
+    if on_interrupted:
+        parse_on_interrupted(on_interrupted, "--on-interrupted")
+    order = RedriveOrder(tuple(map(str, places)), limits, seed, not cold, retry, on_interrupted, accept_outside)
+    return redrive(order, os.environ, _ports())
 
 
 @app.command()
@@ -183,6 +226,31 @@ def restore(
 
 
 @app.command()
+def pause(
+    state: StateArgument,
+    reason: Annotated[str, typer.Option("--reason", help="why, for whoever reads it later")] = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Ask for a planned pause at the next call boundary; the next drive after it goes on, days later too."""
+    _settings()
+    return ask_pause(str(state), reason, as_json, _ports())
+
+
+@app.command(name="answer")
+def give_answer(
+    state: StateArgument,
+    approve: Annotated[bool, typer.Option("--approve", help="the call runs as it is")] = False,
+    edit: Annotated[Path | None, typer.Option("--edit", help="the call in this file (TOML or JSON) runs in its place")] = None,
+    reject: Annotated[bool, typer.Option("--reject", help="the call does not run, and the session goes on without it")] = False,
+    reason: Annotated[str, typer.Option("--reason", help="why, for whoever reads it later")] = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Answer what a session asks about a call that has `approve = true`."""
+    _settings()
+    return answer(str(state), choose_answer(approve, edit, reject), edit, reason, as_json, _ports())
+
+
+@app.command()
 def settle(
     log: LogArgument,
     processes_dead: Annotated[
@@ -194,17 +262,31 @@ def settle(
     accept_root: Annotated[
         bool, typer.Option("--accept-root", help="the directory that is there is the workspace from here on")
     ] = False,
+    ran: Annotated[bool, typer.Option("--ran", help="the open call ran: what is there is its result, its exit stays unknown")] = False,
+    not_run: Annotated[
+        bool, typer.Option("--not-run", help="the open call did not run: the image before it is restored, and the next drive runs it")
+    ] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="restore the image before the open call, which ends interrupted; try an open restore again")
+    ] = False,
+    accept_workspace: Annotated[
+        str, typer.Option("--accept-workspace", metavar="HASH", help="end an open restore with the workspace as it is, which has this hash")
+    ] = "",
 ) -> int:
     """Say what only a person can know; the next drive goes on from there."""
-    match [processes_dead, rebuild, accept_root]:
-        case [True, False, False]:
-            return settle_processes(str(log), _settings(), _ports())
-        case [False, True, False]:
-            return settle_rebuild(str(log), _settings(), _ports())
-        case [False, False, True]:
-            return settle_root(str(log), _settings(), _ports())
-        case _:
-            raise MisuseError("recovery settle: say what is settled, one thing: --processes-dead, --rebuild or --accept-root")
+    acts: dict[str, tuple[bool, Callable[[str, Settings, Ports], int]]] = {
+        "--processes-dead": (processes_dead, settle_processes),
+        "--rebuild": (rebuild, settle_rebuild),
+        "--accept-root": (accept_root, settle_root),
+        "--ran": (ran, settle_ran),
+        "--not-run": (not_run, settle_not_run),
+        "--undo": (undo, settle_undo),
+        "--accept-workspace HASH": (bool(accept_workspace), lambda at, with_, in_: settle_workspace(at, accept_workspace, with_, in_)),
+    }
+    wanted = [act for is_wanted, act in acts.values() if is_wanted]
+    if len(wanted) != 1:
+        raise MisuseError(f"recovery settle: say what is settled, one thing of: {', '.join(acts)}")
+    return wanted[0](str(log), _settings(), _ports())
 
 
 @quarantine.command(name="list")

@@ -210,19 +210,26 @@ def settle_files(context: Context, request: WriteFile | EditFile) -> None:
     _settle(context, done.exit, output, tuple(encode_content([data])), LIVE, done.message if done.exit.code else "")
 
 
-def _settle(context: Context, exit_: events.Exit, output: events.Output, blobs: tuple[Blob, ...], label: str, why: str = "",
+def settle_by_person(context: Context, label: str, reason: str) -> None:
+    """Settle the open call as finished on a person's word, with what is found; no exit and no output are made up (I8)."""
+    _settle(context, None, None, (), label, "", reason)
+
+
+def _settle(context: Context, exit_: events.Exit | None, output: events.Output | None, blobs: tuple[Blob, ...], label: str, why: str = "",
             recorded: str = "") -> None:
     call = _open_call(context)
     found, place = commit_look(lambda: _commit_outcome(context, call, exit_, output, blobs, label, recorded))
     acknowledge(context, call, place.seq, found.root)
     reason = f" ({show_text(why)})" if why else ""
-    remarks = "".join(f"; {remark}" for remark in describe_remarks(output))
-    context.tell(f"call {call.number} {call.tool}: {describe_exit(exit_)}{reason}, {len(found.changes)} paths changed{remarks}")
+    remarks = "".join(f"; {remark}" for remark in describe_remarks(output)) if output is not None else ""
+    ended = describe_exit(exit_) if exit_ is not None else "how it ended is not known"
+    context.tell(f"call {call.number} {call.tool}: {ended}{reason}, {len(found.changes)} paths changed{remarks}")
     collect(context, call.number)
 
 
 def _commit_outcome(
-    context: Context, call: CallState, exit_: events.Exit, output: events.Output, blobs: tuple[Blob, ...], label: str, reason: str
+    context: Context, call: CallState, exit_: events.Exit | None, output: events.Output | None, blobs: tuple[Blob, ...], label: str,
+    reason: str,
 ) -> tuple[Capture, Appended]:
     before = find_unstable(context, context.journal.state.image, KEY_VARIABLE)
     found = capture_after_call(context, call.number)

@@ -150,7 +150,8 @@ def count_scan_failure(context: Context, call: int, error: ScanError) -> None:
     failures = context.ledger.state.scan_failures[call]
     if failures >= SCAN_FAILURES_BEFORE_PERSON:
         raise NeedsPersonError(
-            f"call {call} cannot be recorded after {failures} scans: {error}; repair the path, then drive again"
+            f"call {call} cannot be recorded after {failures} scans: {error}; repair the path, then drive again, or "
+            "`recovery settle STATE_DIR --undo` undoes the call"
         ) from error
 
 

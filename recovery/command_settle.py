@@ -5,9 +5,14 @@ and what is seen alive and does not die stays an error. What is only unproved is
 Nothing is decided and no workspace path is looked at: the next drive recovers.
 
 `--rebuild`, `--accept-root`: what the directory is that stands where the workspace was (D3).
+
+`--ran`, `--not-run`, `--undo`, `--accept-workspace`: what the open call did, and how a restore ends that does not (D4, R5).
 """
 
+from collections.abc import Callable
+
 from eventlog import events
+from eventlog.errors import MisuseError
 from eventlog.records import Record
 from eventlog.show import show_text
 from recovery.command_log import Place, find_place
@@ -15,6 +20,7 @@ from recovery.context import Context
 from recovery.driver.entry import drive
 from recovery.driver.order import Act, Order, Ports
 from recovery.settings import Settings
+from recovery.settle_call import accept_workspace, not_run, ran, undo
 from recovery.settle_root import accept_root, check_away, rebuild
 
 SAID = "a person says that no process of an older epoch lives (settle --processes-dead)"
@@ -47,6 +53,62 @@ def settle_root(log: str, settings: Settings, ports: Ports) -> int:
         return 0
 
     return drive(Order(place.state, None, None, "", Act(work, command, may_claim=False)), settings, ports)
+
+
+def settle_ran(log: str, settings: Settings, ports: Ports) -> int:
+    """Take what is there for the open call's result; the exit code. Raises as `settle_processes` does."""
+    return _settle_open(log, "--ran", ran, "it is settled as finished, its exit unknown", settings, ports, may_claim=True)
+
+
+def settle_not_run(log: str, settings: Settings, ports: Ports) -> int:
+    """Restore the image before the open call, which the next drive runs; the exit code. Raises as `settle_processes` does."""
+    return _settle_open(log, "--not-run", not_run, "the image before it is restored, and it runs", settings, ports, may_claim=True)
+
+
+def settle_undo(log: str, settings: Settings, ports: Ports) -> int:
+    """Restore the image before the open call, and end it as interrupted; the exit code. Raises as `settle_processes` does."""
+    return _settle_open(log, "--undo", undo, "the image before it is restored, and it ended interrupted", settings, ports, may_claim=False)
+
+
+def settle_workspace(log: str, root: str, settings: Settings, ports: Ports) -> int:
+    """End the open restore with the workspace as it is; the exit code. Raises as `settle_processes` does."""
+
+    def accept(context: Context) -> None:
+        accept_workspace(context, root)
+
+    option = f"--accept-workspace {show_text(root)}"
+    place = find_place(log, None, f"recovery settle {show_text(log)} {option}", "name the state directory of a session")
+    if not place.known.is_finished and place.known.obligation is None:
+        raise MisuseError(
+            f"recovery settle {option}: no restore is open in {show_text(place.state)}; `recovery drive {show_text(place.state)}` recovers"
+        )
+    return _settle(place, option, accept, f"the restore is ended, and the workspace is the image {root}", settings, ports, may_claim=False)
+
+
+def _settle_open(
+    log: str, option: str, act: Callable[[Context], None], done: str, settings: Settings, ports: Ports, *, may_claim: bool
+) -> int:  # fmt: skip
+    """An act on the open call. Raises MisuseError before the takeover where none is open: it would end what runs, for nothing."""
+    place = find_place(log, None, f"recovery settle {show_text(log)} {option}", "name the state directory of a session")
+    call = place.known.open_call
+    if not place.known.is_finished and call is None and place.known.obligation is None:
+        raise MisuseError(
+            f"recovery settle {option}: no call is open in {show_text(place.state)}; `recovery drive {show_text(place.state)}` goes on"
+        )
+    told = f"call {call.number}: {done}" if call is not None else "the restore is ended"
+    return _settle(place, option, act, told, settings, ports, may_claim=may_claim)
+
+
+def _settle(
+    place: Place, option: str, act: Callable[[Context], None], done: str, settings: Settings, ports: Ports, *, may_claim: bool
+) -> int:  # fmt: skip
+    def work(context: Context) -> int:
+        act(context)
+        context.tell(f"{done}; `recovery drive {show_text(place.state)}` goes on")
+        return 0
+
+    command = f"recovery settle {show_text(place.state)} {option}"
+    return drive(Order(place.state, None, None, "", Act(work, command, may_claim=may_claim)), settings, ports)
 
 
 def _find_away(log: str, command: str) -> Place:

@@ -60,8 +60,9 @@ TABLE: tuple[Row, ...] = (
     Row(Label.LEDGER_LOST, lambda facts: facts.ledger is LedgerFact.MISSING),
     Row(Label.LEDGER_EXCHANGED, lambda facts: facts.ledger is LedgerFact.OTHER_GENERATION),
     Row(Label.LEDGER_DAMAGED, lambda facts: facts.ledger is LedgerFact.DAMAGED),
-    Row(Label.LOG_BEHIND_ADOPT, lambda facts: facts.log is LogFact.BEHIND_ONE_CLEAN),
-    Row(Label.LOG_BEHIND_RESTORE, lambda facts: facts.log is LogFact.BEHIND),
+    # Neither is met in a directory that is not the session's own (D3); a call after which the root is gone is never adopted.
+    Row(Label.LOG_BEHIND_ADOPT, lambda facts: facts.log is LogFact.BEHIND_ONE_CLEAN and facts.root is RootFact.PRESENT),
+    Row(Label.LOG_BEHIND_RESTORE, lambda facts: facts.log is not LogFact.ABREAST and (_is_lost(facts) or facts.root is RootFact.PRESENT)),
     # D3: the root itself; an obligation is met in no directory but the session's own.
     Row(Label.ROOT_LOST_BY_CALL, lambda facts: _is_lost(facts) and _is_command(facts) and facts.attempt is AttemptFact.EXIT_CLEAN),
     Row(Label.ROOT_LOST, _is_lost),

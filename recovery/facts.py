@@ -18,7 +18,8 @@ class LedgerFact(Enum):
 
 
 class LogFact(Enum):
-    """The log's head against the newest log event the ledger has seen."""
+    """The log against what the ledger has seen of it: its newest event, and the calls. ONE_CLEAN: one call is lost, no other was open, and
+    the ledger has its intent and a clean exit of this boot."""
 
     ABREAST = "abreast"
     BEHIND_ONE_CLEAN = "behind_one_clean"

@@ -29,13 +29,13 @@ class Evidence:
 
 
 def open_ledger_fact(ledger: LedgerView | LogMissingError | CorruptError, state: SessionState) -> LedgerFact:
-    """The ledger against the log: opened and of the generation the session began with, or not."""
+    """The ledger against the log: opened, this space's and of the generation in force, or not."""
     if isinstance(ledger, LogMissingError):
         return LedgerFact.MISSING
     if isinstance(ledger, CorruptError) or ledger.state.header is None:
         return LedgerFact.DAMAGED
     header = ledger.state.header
-    expected = (state.opened.ledger_id, state.opened.generation)
+    expected = (state.opened.ledger_id, state.generation)
     return LedgerFact.SOUND if (header.ledger_id, header.generation) == expected else LedgerFact.OTHER_GENERATION
 
 
@@ -65,7 +65,7 @@ def gather(
         log=_log_fact(state, hashes, ledger, host),
         root=root_fact,
         call=_call_fact(state),
-        attempt=AttemptFact.NONE if call is None else attempt_fact(call, attempt, ledger),
+        attempt=AttemptFact.NONE if call is None else attempt_fact(call, attempt, ledger, state.renewed_seq),
         boot=_boot_fact(state, call, attempt, host),
         policy=PolicyFact(call.policy) if call else PolicyFact.NEVER,
         is_restored=state.is_restored_this_epoch,
@@ -94,17 +94,17 @@ def _call_fact(state: SessionState) -> CallFact:
     return CallFact.OPEN_COMMAND if call.tool == "bash" else CallFact.OPEN_FILE
 
 
-def attempt_fact(call: CallState, attempt: Attempt | None, ledger: LedgerState | None) -> AttemptFact:
-    """The newest attempt of an open call, from log and ledger. Pure.
+def attempt_fact(call: CallState, attempt: Attempt | None, ledger: LedgerState | None, renewed_seq: int = 0) -> AttemptFact:
+    """The newest attempt of an open call, from log and ledger. Pure. `renewed_seq` is the decision that made the ledger anew.
 
     "Never started" needs proof: an undamaged ledger of the right generation, no starting mark, nothing torn where one may have
     stood, and a call above the high-water mark of collected ones.
     """
+    if call.last.is_void:
+        return AttemptFact.VOID  # also where a person said so, and the workspace was restored
     if call.last.is_restored:
         return AttemptFact.RESTORED
-    if call.last.is_void:
-        return AttemptFact.VOID
-    if ledger is None or call.number <= ledger.collected:
+    if ledger is None or call.number <= ledger.collected or call.last.seq < renewed_seq:
         return AttemptFact.UNKNOWN
     if attempt is None or attempt.void or attempt.start is None:
         torn = attempt.torn if attempt is not None else False
@@ -125,17 +125,28 @@ def _boot_fact(state: SessionState, call: CallState | None, attempt: Attempt | N
 
 
 def _log_fact(state: SessionState, hashes: list[str], ledger: LedgerState | None, host: Host) -> LogFact:
-    """D2: the ledger remembers the newest log event it has seen; that event must stand in the log."""
+    """D2: the ledger remembers the newest log event it has seen, the highest call, and which calls had their outcome in the log. Each must
+    be so in the log."""
     if ledger is None or ledger.log_seq == 0:
         return LogFact.ABREAST
-    if is_abreast(ledger, hashes) and ledger.highest_call <= len(state.calls):
+    call = state.open_call
+    had_ended = call is not None and call.number <= ledger.collected
+    if is_abreast(ledger, hashes) and ledger.highest_call <= len(state.calls) and not had_ended:
         return LogFact.ABREAST
-    missing = [attempt for attempt in ledger.attempts.values() if (attempt.prepared.call or 0) > len(state.calls)]
-    one_clean = (
-        ledger.highest_call == len(state.calls) + 1
-        and len(missing) == 1
-        and missing[0].exit is not None
-        and not missing[0].cut
-        and missing[0].exit.boot_id == host.boot_id()
-    )
-    return LogFact.BEHIND_ONE_CLEAN if one_clean else LogFact.BEHIND
+    return LogFact.BEHIND_ONE_CLEAN if _is_one_clean(state, ledger, host) else LogFact.BEHIND
+
+
+def _is_one_clean(state: SessionState, ledger: LedgerState, host: Host) -> bool:
+    call = state.open_call
+    taken_back = call is not None and call.number == state.taken_back  # by a driver that was killed before it adopted it
+    if (call is not None and not taken_back) or ledger.highest_call != len(state.calls) + (not taken_back):
+        return False
+    attempts = [attempt for attempt in ledger.attempts.values() if attempt.prepared.call == ledger.highest_call]
+    return len(attempts) == 1 and _is_adoptable(attempts[0], host)
+
+
+def _is_adoptable(attempt: Attempt, host: Host) -> bool:
+    """Whether the intent and a clean exit of this boot are there; a file worker's exit proves nothing (S6)."""
+    prepared, exited = attempt.prepared, attempt.exit
+    has_intent = prepared.kind == "command" and prepared.attempt == 1 and "payload" in (prepared.intent or {})
+    return has_intent and exited is not None and not attempt.cut and exited.boot_id == host.boot_id()

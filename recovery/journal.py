@@ -8,7 +8,7 @@ from eventlog import codec, events
 from eventlog.connection import WAL_BYTES
 from eventlog.errors import HeadMovedError, MisuseError, NeedsPersonError
 from eventlog.ports import Clock
-from eventlog.reader import Reader, StoredEvent
+from eventlog.reader import Position, Reader, StoredEvent
 from eventlog.records import Admitted, Appended, Record
 from eventlog.show import show_text
 from eventlog.values import Epoch, Seq, StreamId
@@ -114,23 +114,31 @@ class Journal:
             self._fold(admitted.appended, Record(events.InputAdmitted(at_ms, request_id, given)))
         return admitted
 
-    def refresh(self) -> None:
-        """Take in what others have appended meanwhile: inputs, notes."""
-        if not self._is_head(self.state):
-            self.state, self.hashes = read_state(self._writer.reader, self.stream)
-
     def insert_blobs(self, blobs: Iterable[codec.Blob]) -> None:
         """Blobs ahead of the commit that names them."""
         self._writer.insert_blobs(blobs)
 
     def _fold(self, place: Appended, record: Record) -> None:
         if place.seq != self.state.head_seq + 1:
-            # Somebody appended in between (a note): the fold is made anew from what stands.
-            self.state, self.hashes = read_state(self._writer.reader, self.stream)
+            self._catch_up()  # somebody appended in between (a note)
             return
         stored = StoredEvent(Seq(place.seq), place.id, self.epoch, place.hash, record.event, record.changes)
         self.state = fold_event(self.state, stored, f"{self.reader.name}: session {self.stream}")
         self.hashes.append(place.hash.hex())
+
+    def _catch_up(self) -> None:
+        """Fold what stands in the log beyond the state."""
+        where = f"{self.reader.name}: session {self.stream}"
+        position = Position(Seq(self.state.head_seq), bytes.fromhex(self.state.head_hash), Epoch(self.state.floor))
+        for stored in self.reader.events(self.stream, position):
+            self.state = fold_event(self.state, stored, where)
+            self.hashes.append(stored.hash.hex())
+
+    def refresh(self) -> None:
+        """Take in what others have appended meanwhile: notes, inputs, what is asked for, answers. Raises StaleEpochError."""
+        if not self._is_head(self.state):
+            self._catch_up()
+            self.check_fence()
 
     def check_fence(self) -> None:
         """Raise StaleEpochError once a newer epoch holds the floor."""

@@ -34,16 +34,14 @@ class Label(StrEnum):
     RECORD_OUTSIDE = "record_outside"
     RESTORE_BY_PERSON = "restore_by_person"
     REBUILD_BY_PERSON = "rebuild_by_person"
+    RAN_BY_PERSON = "ran_by_person"
+    NOT_RUN_BY_PERSON = "not_run_by_person"
+    UNDO_BY_PERSON = "undo_by_person"
+    ACCEPT_BY_PERSON = "accept_by_person"
 
 
 NOT_ACTED_ON = frozenset(
     {
-        Label.COMPLETE_WITHOUT_LEDGER,
-        Label.LEDGER_LOST,
-        Label.LEDGER_EXCHANGED,
-        Label.LEDGER_DAMAGED,
-        Label.LOG_BEHIND_ADOPT,
-        Label.LOG_BEHIND_RESTORE,
         Label.ROOT_UNMOUNTED,
         Label.ROOT_REPLACED,
         Label.ASK,
@@ -52,16 +50,41 @@ NOT_ACTED_ON = frozenset(
 )
 """Rows that end with exit 78 and their label in this version, no workspace path touched."""
 
+RENEWALS = frozenset({Label.COMPLETE_WITHOUT_LEDGER, Label.LEDGER_LOST, Label.LEDGER_EXCHANGED, Label.LEDGER_DAMAGED})
+"""Decisions to make the ledger anew, in the takeover itself (rule S10); what they leave open is decided after that."""
+
 REBUILDS = frozenset({Label.ROOT_LOST, Label.ROOT_LOST_BY_CALL, Label.REBUILD_BY_PERSON})
 """Decisions to make the workspace equal to the head image from nothing (rule D3)."""
 
 OBLIGATIONS = REBUILDS | {
-    Label.RESTORE_AND_RERUN, Label.RESTORE_AND_INTERRUPT, Label.RESTORE_UNSYNCED_HEAD, Label.RESTORE_BY_PERSON,
+    Label.RESTORE_AND_RERUN, Label.RESTORE_AND_INTERRUPT, Label.RESTORE_UNSYNCED_HEAD, Label.RESTORE_BY_PERSON, Label.LOG_BEHIND_RESTORE,
+    Label.NOT_RUN_BY_PERSON, Label.UNDO_BY_PERSON,
 }  # fmt: skip
 """Decisions that open a restore obligation (rule R1)."""
 
-INTERRUPTS = frozenset({Label.RESTORE_AND_INTERRUPT, Label.ROOT_LOST_BY_CALL, Label.REBUILD_BY_PERSON, Label.RESTORE_BY_PERSON})
+BEHIND = frozenset({Label.LOG_BEHIND_ADOPT, Label.LOG_BEHIND_RESTORE})
+"""Decisions on a log that lost its tail (rule D2)."""
+
+INTERRUPTS = frozenset(
+    {
+        Label.RESTORE_AND_INTERRUPT,
+        Label.ROOT_LOST_BY_CALL,
+        Label.REBUILD_BY_PERSON,
+        Label.RESTORE_BY_PERSON,
+        Label.LOG_BEHIND_RESTORE,
+        Label.UNDO_BY_PERSON,
+    }
+)
 """Those at whose end the call that was open, if one was, ends interrupted."""
 
-BY_PERSON = frozenset({Label.RESTORE_BY_PERSON, Label.REBUILD_BY_PERSON})
+BY_PERSON = frozenset(
+    {
+        Label.RESTORE_BY_PERSON,
+        Label.REBUILD_BY_PERSON,
+        Label.RAN_BY_PERSON,
+        Label.NOT_RUN_BY_PERSON,
+        Label.UNDO_BY_PERSON,
+        Label.ACCEPT_BY_PERSON,
+    }
+)
 """Decisions of a person: no row of the table leads to them, a command does."""

@@ -7,19 +7,22 @@ converges, and a crash in between leaves the next driver the same or a later sta
 import os
 from typing import assert_never
 
+import msgspec
+
 from eventlog import events, steps
 from eventlog.errors import InternalError, NeedsPersonError, ScanError, StaleEpochError
 from eventlog.records import Record
 from eventlog.show import show_path, show_text
 from eventlog.values import ContentId
 from recovery import calls
+from recovery.behind import describe_missing, end_missing, interrupt_missing, rejoin, take_back_intent
 from recovery.capture import capture_outside, commit_look, count_scan_failure, describe_outside_deletion
 from recovery.context import Context
 from recovery.decision import decide
 from recovery.facts import LOST_ROOTS, BootFact, DifferenceFact, LedgerFact
 from recovery.files import mark_root, ready_side, take_root
 from recovery.gather import Evidence, gather
-from recovery.labels import INTERRUPTS, NOT_ACTED_ON, REBUILDS, Label
+from recovery.labels import BEHIND, INTERRUPTS, NOT_ACTED_ON, REBUILDS, Label
 from recovery.left_behind import UNSTABLE, handle_outsiders, is_stale
 from recovery.person_restore import Aim, aim_at, check_room, decide_restore, undo_calls
 from recovery.restore import complete_restore, forget_contents, open_obligation, sync_workspace
@@ -29,10 +32,14 @@ from recovery.space.ledger import append_fenced
 from recovery.space.records import Condemn
 from recovery.state import Obligation, SessionState
 
+_UNMARKED = frozenset({Label.ROOT_LOST, Label.ROOT_LOST_BY_CALL, Label.COMPLETE_REBUILD}) | BEHIND
+"""Before these are decided nothing is prepared in the ledger: its memory of the log stays as it is (D2), and there may be no root."""
 _REBUILDING = frozenset({Label.ROOT_LOST, Label.ROOT_LOST_BY_CALL, Label.COMPLETE_REBUILD})
 _REASONS = {
     Label.RESTORE_AND_INTERRUPT: "what the call did is not known whole; the workspace was restored to the image before it",
     Label.ROOT_LOST_BY_CALL: "the workspace root was gone after the call; it was rebuilt to the image before it",
+    Label.LOG_BEHIND_RESTORE: "the log lost its end with its tail; the workspace was restored to the image before it",
+    Label.UNDO_BY_PERSON: "a person had it undone: the workspace was restored to the image before it",
     Label.REBUILD_BY_PERSON: "a person had the workspace rebuilt to the image before the call",
 }
 
@@ -48,8 +55,8 @@ def recover(context: Context) -> None:
         steps.reach("decided")
         if label in NOT_ACTED_ON:
             raise NeedsPersonError(describe_refusal(label, evidence, context))
-        if not is_marked and label not in _REBUILDING:
-            # Only now: rows that need a person touch no workspace path, and leave the ledger's memory of the log as it is (D2).
+        if not is_marked and label not in _UNMARKED:
+            # Only now: rows that need a person touch no workspace path.
             mark_root(context)
             is_marked = True
         if label is Label.SETTLED:
@@ -75,7 +82,7 @@ def restore_to(context: Context, seq: int) -> Aim:
         steps.reach("decided")
         if label in NOT_ACTED_ON and label not in (Label.ASK, Label.OUTSIDE_DELETION):
             raise NeedsPersonError(describe_refusal(label, evidence, context))
-        if label in _REBUILDING:
+        if label in _REBUILDING or (label in BEHIND and not is_stale(context.journal.state.untracked)):
             _act(context, label, evidence)
             continue
         mark_root(context)
@@ -99,6 +106,8 @@ def check_decidable(context: Context) -> None:
     label = decide(evidence.facts)
     if label in NOT_ACTED_ON and label not in (Label.ASK, Label.OUTSIDE_DELETION):
         raise NeedsPersonError(describe_refusal(label, evidence, context))
+    if label in BEHIND:
+        raise NeedsPersonError(f"{label.value}: the log lost its tail; `recovery drive STATE_DIR` recovers what there is first")
 
 
 def _note_synced(context: Context, evidence: Evidence) -> None:
@@ -151,16 +160,10 @@ def describe_row(label: Label, evidence: Evidence, root: str, state: SessionStat
         case Label.ROOT_UNMOUNTED | Label.ROOT_REPLACED:
             return describe_root(facts.root, root, state)
         case Label.ASK:
+            number = state.open_call.number if state.open_call is not None else 0
             return (
-                f"{label.value}: what the open call did is unknown and its policy is `ask`, which this version cannot take an answer to; "
-                "keep the state directory for a version that can, or begin a new session on a copy of the workspace"
-            )
-        case Label.LEDGER_LOST | Label.LEDGER_EXCHANGED | Label.LEDGER_DAMAGED | Label.COMPLETE_WITHOUT_LEDGER:
-            return f"{label.value}: the ledger is {facts.ledger.value}; put the session's own ledger file back and drive again"
-        case Label.LOG_BEHIND_ADOPT | Label.LOG_BEHIND_RESTORE:
-            return (
-                f"{label.value}: the log is older than the ledger ({facts.log.value}); "
-                "put the newest log.sqlite and log.sqlite-wal back and drive again"
+                f"{label.value}: what call {number} did is not known and its policy is `ask`: `recovery settle STATE_DIR --ran` takes what "
+                "is there for its result, `--not-run` restores the image before it and runs it, `--undo` restores and interrupts it"
             )
         case _:
             raise InternalError(f"{label.value} is acted on and has no refusal")
@@ -201,14 +204,28 @@ def _act(context: Context, label: Label, evidence: Evidence) -> None:
             calls.run_again(context)
         case Label.RECORD_OUTSIDE:
             _record_outside(context, named)
-        case Label.RESTORE_BY_PERSON | Label.REBUILD_BY_PERSON:
+        case (
+            Label.RESTORE_BY_PERSON
+            | Label.REBUILD_BY_PERSON
+            | Label.RAN_BY_PERSON
+            | Label.NOT_RUN_BY_PERSON
+            | Label.UNDO_BY_PERSON
+            | Label.ACCEPT_BY_PERSON
+        ):
             raise InternalError("a person's decision follows from no facts")
         case Label.ASK | Label.OUTSIDE_DELETION | Label.ROOT_UNMOUNTED | Label.ROOT_REPLACED | Label.SETTLED:
             raise InternalError(f"{label.value} is not acted on")
         case Label.LEDGER_LOST | Label.LEDGER_EXCHANGED | Label.LEDGER_DAMAGED | Label.COMPLETE_WITHOUT_LEDGER:
-            raise InternalError(f"{label.value} is not acted on")
-        case Label.LOG_BEHIND_ADOPT | Label.LOG_BEHIND_RESTORE:
-            raise InternalError(f"{label.value} is not acted on")
+            raise InternalError(f"{label.value} is acted on in the takeover, before this")
+        case Label.LOG_BEHIND_ADOPT:
+            _adopt_lost_call(context, named)
+        case Label.LOG_BEHIND_RESTORE:
+            _refuse_stale_head(context)
+            condemn_claims(context)
+            lost = describe_missing(context.journal.state, context.ledger.state)
+            context.tell(f"{label.value}: the log lost its tail; lost calls: {lost['missing_calls'] or 'none'}")
+            open_obligation(context, label, named | lost, evidence.scan)
+            complete_obligation(context)
         case _:
             assert_never(label)
 
@@ -251,6 +268,33 @@ def _refuse_stale(context: Context) -> None:
         )
 
 
+def _refuse_stale_head(context: Context) -> None:
+    """Raise NeedsPersonError where the head image does not say what the files held: nothing is restored to it unasked (C8)."""
+    untracked = context.journal.state.untracked
+    if is_stale(untracked):
+        raise NeedsPersonError(
+            "log_behind_restore: the log lost its tail and its newest image is stale: a process that was kept was writing to "
+            f"{', '.join(show_path(one.path) for one in untracked if one.kind == UNSTABLE)}; `recovery restore STATE_DIR --at SEQ "
+            "--workspace DIR` restores an image before that"
+        )
+
+
+def _adopt_lost_call(context: Context, named: dict[str, object]) -> None:
+    """Append the lost call's intent again, from the ledger's bytes, and adopt the call; its command does not run again."""
+    label = Label.LOG_BEHIND_ADOPT
+    lost = describe_missing(context.journal.state, context.ledger.state)
+    if context.journal.state.open_call is None:
+        intent = take_back_intent(context)
+        decided = msgspec.structs.replace(_decided(context, label, named | lost), call=intent.call, attempt=intent.attempt)
+        context.journal.append([Record(decided), Record(intent)], (), "decision")
+    rejoin(context)
+    context.tell(f"call {len(context.journal.state.calls)}: {label.value}")
+    exited = context.ledger.state.attempts[calls.open_attempt(context).key].exit
+    if exited is None:
+        raise InternalError("adopt without an exit record")
+    calls.settle_command(context, exited, label.value)
+
+
 def condemn_claims(context: Context) -> None:
     """A command that runs on where its workspace is gone is killed: nothing it does is adopted (D3)."""
     claimed = claimed_keys(context.ledger.state)
@@ -264,23 +308,28 @@ def complete_obligation(context: Context) -> None:
     obligation = context.journal.state.obligation
     if obligation is None:
         raise InternalError("no obligation is open")
+    label = Label(obligation.label)
     _end_handed_on(context, obligation)
+    if label is Label.LOG_BEHIND_RESTORE:
+        end_missing(context)
+        rejoin(context)
     _ensure_root(context)
     side = ready_side(context)
     records = complete_restore(context, side)
-    label = Label(obligation.label)
     interrupts = label in INTERRUPTS and obligation.call is not None
     if label is Label.RESTORE_BY_PERSON:
         records = undo_calls(context, obligation, records)
     elif interrupts:
         records.append(calls.interrupt_call(context, label, _REASONS[label]))
+    if label is Label.LOG_BEHIND_RESTORE:
+        records += interrupt_missing(context)
     context.journal.append(records, (), "restored")
     kept = os.path.join(side, "quarantine", f"{context.journal.log_id}-{obligation.seq}")
     moved = f"; what was moved away is in {show_text(kept)}" if os.path.isdir(kept) else ""
     did = "rebuilt" if label in REBUILDS else "restored"
     context.tell(f"{obligation.label}: workspace {did} to the image at seq {obligation.target_seq}{moved}")
     forget_contents(context)
-    if interrupts:
+    if interrupts or label is Label.LOG_BEHIND_RESTORE:
         calls.collect(context, len(context.journal.state.calls))
 
 

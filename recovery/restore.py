@@ -18,7 +18,7 @@ from eventlog.show import encode_bytes, show_path
 from eventlog.values import ContentId, Seq
 from recovery.capture import look_again
 from recovery.context import Context
-from recovery.labels import Label
+from recovery.labels import REBUILDS, Label
 from recovery.space.keys import announce
 from recovery.space.protocol import ApplyPlan
 from recovery.space.records import Prepare
@@ -145,7 +145,8 @@ def _check_equal(found: Scan, target: Image, obligation: Obligation, profile: Pr
     names = ", ".join(str(encode_bytes(path)) for path in differing)
     raise RestoreIncompleteError(
         f"the restore decided at seq {obligation.seq} did not reach its image after {ROUNDS} rounds; these paths still differ: {names}; "
-        "find out what changes them, end it and drive again"
+        "find out what changes them, end it and drive again, or `recovery settle STATE_DIR --accept-workspace "
+        f"{root_hash(found.image, profile.excludes).hex()}` takes the workspace as it is"
     )
 
 
@@ -153,13 +154,14 @@ def _closing_records(context: Context, obligation: Obligation, side: str, name: 
     found = list_quarantine(side, name)
     now = context.clock.now_ms()
     sync_workspace(context.root, "restored")
+    rounds = len({path.split(b"/")[0] for path in found})
+    reverted, reimaged = (0, restored) if obligation.label in REBUILDS else (restored, 0)
+    finished = events.RestoreFinished(
+        now, obligation.seq, obligation.target_root, restored, len(found), rounds, reverted, reimaged, accepted=False
+    )
     return [
         Record(events.Quarantined(now, obligation.seq, name, [encode_bytes(path) for path in found])),
-        Record(
-            events.RestoreFinished(
-                now, obligation.seq, obligation.target_root, restored, len(found), len({path.split(b"/")[0] for path in found})
-            )
-        ),
+        Record(finished),
         Record(events.Synced(now, obligation.target_root, context.host.boot_id())),
     ]
 

@@ -1,8 +1,9 @@
 """Session files: what a scripted session does, read from TOML. The same call syntax serves scenarios.
 
 A call is one `[[call]]` table: `tool = "bash"` with `run` (and more: recovery/README, "Session file"), `tool = "write"` with `path` and
-`content` (and `mode`), `tool = "edit"` with `path`, `old`, `new`. Bytes that are not UTF-8 are written `{ b64 = "..." }`. Policies come
-from the tool (DESIGN section 7): bash `never`, write `safe`, edit `after-restore`; `policy` in the call overrides it.
+`content` (and `mode`), `tool = "edit"` with `path`, `old`, `new`. With `approve = true` it begins only when a person says so. Bytes that
+are not UTF-8 are written `{ b64 = "..." }`. Policies come from the tool (DESIGN section 7): bash `never`, write `safe`, edit
+`after-restore`; `policy` in the call overrides it.
 """
 
 import base64
@@ -42,6 +43,7 @@ class BashCall:
     separate: bool = False
     left_behind: LeftBehind | None = None
     space: SpaceKind = "local"
+    approve: bool = False
     effects: Effects = "inside"
 
 
@@ -53,6 +55,7 @@ class WriteCall:
     content: bytes
     mode: int | None = None
     policy: Policy = "safe"
+    approve: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class EditCall:
     old: bytes
     new: bytes
     policy: Policy = "after-restore"
+    approve: bool = False
 
 
 Call = BashCall | WriteCall | EditCall
@@ -111,17 +115,18 @@ def _parse_call(table: Any, where: str, space: SpaceKind = "local") -> Call:
             kind = parse_space(table.get("space", space), where)
             policy, effects = _policy(table, where, "never"), _effects(table, where)
             check_effects(policy, effects, where)
-            return BashCall(run, _timeout(table, where), policy, stdin, _is_separate(table, where), left, kind, effects)
+            separate, approve = _is_separate(table, where), _approve(table, where)
+            return BashCall(run, _timeout(table, where), policy, stdin, separate, left, kind, approve, effects)
         case "write":
             _allow(table, where, {"path", "content", "mode"}, {"path", "content"})
             content = decode_bytes(table["content"], f"{where}: content")
-            return WriteCall(_path(table, where), content, _mode(table, where), _policy(table, where, "safe"))
+            return WriteCall(_path(table, where), content, _mode(table, where), _policy(table, where, "safe"), _approve(table, where))
         case "edit":
             _allow(table, where, {"path", "old", "new"}, {"path", "old", "new"})
             old, new = decode_bytes(table["old"], f"{where}: old"), decode_bytes(table["new"], f"{where}: new")
             if not old:
                 raise MisuseError(f"{where}: old is empty; name the text to replace")
-            return EditCall(_path(table, where), old, new, _policy(table, where, "after-restore"))
+            return EditCall(_path(table, where), old, new, _policy(table, where, "after-restore"), _approve(table, where))
         case other:
             raise MisuseError(f"{where}: unknown tool {other!r}; use bash, write or edit")
 
@@ -129,8 +134,15 @@ def _parse_call(table: Any, where: str, space: SpaceKind = "local") -> Call:
 def _allow(table: Mapping[str, Any], where: str, known: set[str], needed: set[str]) -> None:
     for key in sorted(needed - set(table)):
         raise MisuseError(f"{where}: {key} is missing")
-    for key in sorted(set(table) - known - {"tool", "policy"}):
-        raise MisuseError(f"{where}: unknown key {key!r}; known are {', '.join(sorted(known | {'policy'}))}")
+    for key in sorted(set(table) - known - {"tool", "policy", "approve"}):
+        raise MisuseError(f"{where}: unknown key {key!r}; known are {', '.join(sorted(known | {'policy', 'approve'}))}")
+
+
+def _approve(table: Mapping[str, Any], where: str) -> bool:
+    value = table.get("approve", False)
+    if not isinstance(value, bool):
+        raise MisuseError(f"{where}: approve must be true or false, found {value!r}")
+    return value
 
 
 def _no_nul(data: bytes, where: str) -> bytes:
@@ -275,6 +287,10 @@ def load_toml(file: Path) -> dict[str, Any]:
 
 def call_to_json(call: Call) -> dict[str, Any]:
     """A call as the JSON object that stands in the log."""
+    return _own_to_json(call) | ({"approve": True} if call.approve else {})
+
+
+def _own_to_json(call: Call) -> dict[str, Any]:
     match call:
         case BashCall():
             made = {"tool": "bash", "run": encode_bytes(call.run), "timeout_secs": call.timeout_secs, "policy": call.policy}

@@ -10,7 +10,7 @@ from eventlog.records import Record
 from eventlog.show import show_text
 from recovery.context import Context
 from recovery.decision import decide
-from recovery.facts import RootFact
+from recovery.facts import LogFact, RootFact
 from recovery.files import take_root
 from recovery.gather import Evidence
 from recovery.labels import NOT_ACTED_ON, Label
@@ -54,6 +54,11 @@ def accept_root(context: Context) -> None:
     shown = show_text(context.root)
     if facts.root is not RootFact.OTHER:
         raise MisuseError(f"the workspace {shown} is missing or empty; there is nothing to accept, `recovery drive STATE_DIR` goes on")
+    if facts.log is not LogFact.ABREAST:
+        raise NeedsPersonError(
+            "the log is older than the ledger, and what it lost cannot be told in another directory; `recovery settle STATE_DIR --rebuild` "
+            f"rebuilds the workspace in {shown} and keeps what is there in quarantine, or put the session's own directory back"
+        )
     if state.obligation is not None or state.open_call is not None:
         what = "a restore is open" if state.open_call is None else f"call {state.open_call.number} is open"
         raise NeedsPersonError(

@@ -13,13 +13,16 @@ from eventlog import events
 from eventlog.errors import CorruptError, NeedsPersonError
 from eventlog.image import ImageTree, fold_changes
 from eventlog.reader import StoredEvent
-from recovery.labels import Label
+from recovery.labels import RENEWALS, Label
 from recovery.script import decode_bytes
 from recovery.workspace.profile import Profile, profile_of
 from recovery.workspace.values import Untracked
 
 TO_RESTORE = "to_restore"
 """The fact of a decision to restore that counts the paths that differed then."""
+
+NEW_GENERATION = "new_generation"
+"""The fact of a decision to make the ledger anew that says which generation the new one has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +38,10 @@ class AttemptState:
 
 @dataclass(frozen=True, slots=True)
 class CallState:
-    """One call and its attempts, in order. `undone_by` is the decision (seq) of the person's restore that took it back, finished or not.
-    `request_id` is its caller's own id of it ("" for none), `request_digest` that of what was asked for, whatever of it is recorded.
-    `forked` is what a fork knows of a call that its parent settled: its attempts and input are the parent's."""
+    """One call and its attempts, in order. `undone_by` is the decision (seq) of the restore that took it back, finished or not: a person's,
+    or that of a log that had lost its tail. `request_id` is its caller's own id of it ("" for none), `request_digest` that of what was
+    asked for, whatever of it is recorded. `forked` is what a fork knows of a call that its parent settled: its attempts and input are the
+    parent's."""
 
     number: int
     script_index: int | None
@@ -74,6 +78,26 @@ class Obligation:
 
 
 @dataclass(frozen=True, slots=True)
+class Approval:
+    """What a person is asked before a call begins: `seq` is the question's. `answer` None: nobody has answered yet; `edited` is the call
+    that runs in its place."""
+
+    seq: int
+    call: int
+    script_index: int | None
+    answer: Literal["approved", "edited", "rejected"] | None = None
+    edited: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A call of the script that a person rejected (`seq` of the answer): it never began, and it is at its end."""
+
+    seq: int
+    script_index: int
+
+
+@dataclass(frozen=True, slots=True)
 class SessionState:
     """The fold. `image_seq` is the newest event that changed the image, `image_boot` the boot under which it was written."""
 
@@ -96,10 +120,29 @@ class SessionState:
     has_driver: bool = False
     untracked_since: tuple[tuple[int, tuple[Untracked, ...]], ...] = ()
     root_recorded: events.RootIdentity | None = None
+    taken_back: int = 0
+    """The call whose lost intent was appended again from the ledger's bytes (D2); 0: none was."""
+    behind_seq: int = 0
+    """The newest decision to restore because the log had lost its tail: what it interrupts is undone by it."""
+    renewed_generation: int = 0
+    renewed_seq: int = 0
+    """The newest decision to make the ledger anew: of an attempt that began before it the ledger knows nothing. 0: there was none."""
+    pause_asked: str | None = None
+    """Why a pause at the next call boundary is asked for; None where none is."""
+    is_paused: bool = False
+    approval: Approval | None = None
+    """The newest question about a call that has not begun, answered or not."""
+    rejected: Rejection | None = None
+    """The newest call of the script that was rejected."""
     is_placed: bool = True
     """False for a session that was forked, imported or moved and has no workspace yet; `opened` names none then."""
     inputs: tuple[events.ForkedInput, ...] = ()
     """What was admitted, in order."""
+
+    @property
+    def generation(self) -> int:
+        """The generation of the ledger in force."""
+        return self.renewed_generation or self.opened.generation
 
     @property
     def root_identity(self) -> events.RootIdentity:
@@ -144,7 +187,7 @@ def open_forked(forked: events.SessionForked) -> events.SessionOpened:
     return events.SessionOpened(
         at_ms=forked.at_ms, name=forked.name, workspace="", mode=forked.mode, on_interrupted=forked.on_interrupted, script=forked.script,
         root=forked.root, root_identity=nowhere, ledger_id="", generation=0, untracked=forked.untracked, excludes=forked.excludes,
-        track=forked.track,
+        track=forked.track, limits=forked.limits, checkpoints=forked.checkpoints,
     )  # fmt: skip
 
 
@@ -204,6 +247,16 @@ def _fold(state: SessionState, stored: StoredEvent, where: str) -> SessionState:
             return replace(state, is_finished=True)
         case events.RootRecorded() as event:
             return replace(state, root_recorded=event.identity)
+        case events.PauseRequested() as event:
+            return state if state.is_paused else replace(state, pause_asked=event.reason)
+        case events.SessionPaused():
+            return replace(state, is_paused=True, pause_asked=None)
+        case events.SessionResumed():
+            return replace(state, is_paused=False, pause_asked=None)
+        case events.ApprovalAsked() as event:
+            return replace(state, approval=Approval(stored.seq, event.call, event.script_index))
+        case events.ApprovalAnswered() as event:
+            return _fold_answer(state, event, stored.seq)
         case events.SessionPlaced() as event:
             return _fold_placed(state, event, place)
         case events.InputAdmitted() as event:
@@ -216,8 +269,6 @@ def _fold(state: SessionState, stored: StoredEvent, where: str) -> SessionState:
             events.CallReplayed()
             | events.CheckpointTaken()
             | events.ModeSwitched()
-            | events.SessionPaused()
-            | events.SessionResumed()
             | events.SessionMoved()
             | events.SessionFailed()
         ) as event:
@@ -236,12 +287,36 @@ def _check_legal(state: SessionState, event: events.Event, place: str) -> None:
     call = state.open_call
     is_cut = call is not None and not (call.last.is_restored or call.last.is_void)
     match event:
+        case events.AttemptStarted() | events.SessionFinished() if state.is_paused:
+            raise CorruptError(f"{place}: {event.kind} while the session is paused")
+        case events.SessionPaused() | events.ApprovalAsked() if call is not None:
+            raise CorruptError(f"{place}: {event.kind} while call {call.number} is open")
         case events.AttemptStarted() | events.WorkspaceObserved() if call is not None and is_cut:
             raise CorruptError(f"{place}: {event.kind} while call {call.number} attempt {call.last.number} is neither restored nor void")
         case events.SessionFinished() if call is not None:
             raise CorruptError(f"{place}: {event.kind} while call {call.number} is open")
         case _:
             pass
+
+
+def _fold_answer(state: SessionState, event: events.ApprovalAnswered, seq: int) -> SessionState:
+    """A question has one answer; what answers none that is open says nothing."""
+    asked = state.approval
+    if asked is None or asked.seq != event.asked_seq or asked.answer is not None:
+        return state
+    state = replace(state, approval=replace(asked, answer=event.answer, edited=event.input))
+    if event.answer == "rejected" and asked.script_index is not None:
+        state = replace(state, rejected=Rejection(seq, asked.script_index))
+    return state
+
+
+def _check_approved(state: SessionState, event: events.AttemptStarted, place: str) -> None:
+    """A call that a person was asked about begins when the answer lets it."""
+    asked = state.approval
+    if asked is None or event.script_index is None or (asked.call, asked.script_index) != (event.call, event.script_index):
+        return
+    if asked.answer not in ("approved", "edited"):
+        raise CorruptError(f"{place}: call {event.call} begins, and what was asked at seq {asked.seq} is {asked.answer or 'not answered'}")
 
 
 def _fold_placed(state: SessionState, event: events.SessionPlaced, place: str) -> SessionState:
@@ -262,6 +337,10 @@ def _replayable(event: events.AttemptStarted) -> str:
 def _fold_attempt(state: SessionState, event: events.AttemptStarted, seq: int, place: str) -> SessionState:
     attempt = AttemptState(event.attempt, seq, event.key)
     open_call = state.open_call
+    if open_call is None:
+        _check_approved(state, event, place)
+        if state.approval is not None and state.approval.answer is None:
+            state = replace(state, approval=None)  # another call began: what was asked is not what comes next any more
     if open_call is None:
         if event.call != len(state.calls) + 1 or event.attempt != 1:
             raise CorruptError(
@@ -289,7 +368,8 @@ def _fold_settled(state: SessionState, event: events.CallSettled, seq: int, plac
     call = state.open_call
     if call is None or call.number != event.call or call.last.number != event.attempt:
         raise CorruptError(f"{place}: call {event.call} attempt {event.attempt} is settled and is not open")
-    state = _replace_call(state, replace(call, ended=event.ended, root=event.root, settled_seq=seq))
+    undone_by = state.behind_seq if event.label == Label.LOG_BEHIND_RESTORE else call.undone_by
+    state = _replace_call(state, replace(call, ended=event.ended, root=event.root, settled_seq=seq, undone_by=undone_by))
     return replace(state, root=event.root, untracked=read_untracked(event.untracked))
 
 
@@ -305,8 +385,17 @@ def _fold_undone(state: SessionState, event: events.CallUndone, place: str) -> S
 def _fold_decided(state: SessionState, event: events.RecoveryDecided, seq: int, place: str) -> SessionState:
     if event.label == Label.VOID_AND_RUN:
         return _change_attempt(state, event.call, event.attempt, place, "void")
+    if event.label in RENEWALS:
+        generation = event.facts.get(NEW_GENERATION)
+        if not isinstance(generation, int) or generation <= state.generation:
+            raise CorruptError(f"{place}: {event.label} names no ledger of a newer generation than {state.generation}")
+        return replace(state, renewed_generation=generation, renewed_seq=seq)
+    if event.label == Label.LOG_BEHIND_ADOPT:
+        return replace(state, taken_back=event.call or 0)
     if not event.obligation:
         return state
+    if event.label == Label.LOG_BEHIND_RESTORE:
+        state = replace(state, behind_seq=seq)
     if state.obligation is not None or event.target_seq is None or event.target_root is None:
         raise CorruptError(f"{place}: an obligation without a target, or beside another")
     counted = event.facts.get(TO_RESTORE)
@@ -319,16 +408,20 @@ def _fold_restored(state: SessionState, event: events.RestoreFinished, place: st
     obligation = state.obligation
     if obligation is None or obligation.seq != event.decision_seq:
         raise CorruptError(f"{place}: restore_finished for decision {event.decision_seq}, which is not open")
-    if event.root != obligation.target_root:
+    if event.root != obligation.target_root and not event.accepted:
         raise CorruptError(f"{place}: restore_finished with another image than decision {event.decision_seq} aims at")
     state = replace(state, obligation=None, is_restored_this_epoch=True, root=event.root)
-    if obligation.label == Label.RESTORE_BY_PERSON:
+    if obligation.label == Label.RESTORE_BY_PERSON and not event.accepted:
+        state = replace(state, approval=None)  # the script may go on from another call
         state = replace(state, untracked=state.untracked_at(obligation.target_seq))
     if obligation.call is None:
         return state
     if obligation.label == Label.RESTORE_BY_PERSON and state.open_call is not None:
         state = _replace_call(state, replace(state.open_call, undone_by=obligation.seq))
-    return _change_attempt(state, obligation.call, obligation.attempt, place, "restored")
+    state = _change_attempt(state, obligation.call, obligation.attempt, place, "restored")
+    if obligation.label == Label.NOT_RUN_BY_PERSON:
+        return _change_attempt(state, obligation.call, obligation.attempt, place, "void")  # a person's word stands for the proof
+    return state
 
 
 def _change_attempt(

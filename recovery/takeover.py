@@ -20,11 +20,13 @@ from recovery.state import SessionState
 
 def take_over(
     ledger: Ledger, state: SessionState, hashes: list[str], log_id: str, epoch: int, paths: SpacePaths, clock: Clock, host: Host,
-    may_claim: bool = True, trust: Trust = NO_TRUST,
+    may_claim: bool = True, trust: Trust = NO_TRUST, is_made_here: bool = False,
 ) -> Sweep:  # fmt: skip
     """Advance the ledger to `epoch`, give fates, kill what is condemned; without `may_claim` a running command too (a restore undoes its
-    call). `trust` is what a person says of what cannot be proved. Raises StaleEpochError, EpochTakenError, FenceIncompleteError."""
-    _give_fates(ledger, state, hashes, log_id, epoch, host, may_claim)
+    call). `trust` is what a person says of what cannot be proved. A ledger that was made in this takeover has its floor and knows of no
+    attempt. Raises StaleEpochError, EpochTakenError, FenceIncompleteError."""
+    if not is_made_here:
+        _give_fates(ledger, state, hashes, log_id, epoch, host, may_claim)
     greet_claimed(ledger, epoch, paths)
     sweep = Sweep(paths.directory, clock, host, trust)
     sweep.kill_condemned(ledger, epoch, claimed_shims(ledger.state))

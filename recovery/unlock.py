@@ -22,7 +22,9 @@ from recovery.opening import log_path
 from recovery.space.epoch_mark import read_epoch
 from recovery.space.identity import kill_and_wait
 from recovery.space.ledger import Ledger
-from recovery.space.records import LedgerState
+from recovery.space.ledger_lines import LEDGER_FORMAT
+from recovery.space.lock import FileLock
+from recovery.space.records import Header, LedgerState
 
 DEATH_SECS = 10.0
 MOST_TRIES = 4
@@ -53,6 +55,11 @@ class Unlock:
             return self._free(error, ledger.state, ledger.find_holder, "ledger")
 
         return free
+
+    def free_lock(self, lock: FileLock, space_id: str) -> Callable[[BusyError], bool]:
+        """The same for the lock of a ledger that cannot be read: its holder is known by its identity file or the mark of its epoch."""
+        known = LedgerState(Header(LEDGER_FORMAT, space_id, 0))
+        return lambda error: self._free(error, known, lock.find_holder, "ledger")
 
     def _free(self, error: BusyError, ledger: LedgerState | None, ask: Callable[[], Holder | None], what: str) -> bool:
         now = self._clock.monotonic()

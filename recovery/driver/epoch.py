@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from eventlog import durable, events, steps
-from eventlog.errors import CorruptError, CrashworthyError, LogMissingError, NeedsPersonError, ScanError
+from eventlog.errors import CorruptError, CrashworthyError, LogMissingError, ScanError
 from eventlog.identity_files import DRIVE, Writing, forget_dead, highest_intended, leave_identity
 from eventlog.ports import Clock
 from eventlog.process_identity import identify_self
@@ -13,26 +13,29 @@ from eventlog.show import show_text
 from eventlog.values import Epoch, StreamId
 from eventlog.writer import Writer
 from recovery.context import Context
-from recovery.decision import decide
 from recovery.driver.begin import Begun, space_override
-from recovery.driver.heartbeat import Heartbeat
-from recovery.driver.order import Ports, tell
+from recovery.driver.heartbeat import Heartbeat, watch_floor
+from recovery.driver.order import tell
 from recovery.facts import LOST_ROOTS, LedgerFact
-from recovery.gather import gather, open_ledger_fact
+from recovery.gather import open_ledger_fact
 from recovery.journal import Journal
+from recovery.new_ledger import Renewal, renew_ledger
 from recovery.opening import log_path, scan_cache_path, space_paths
-from recovery.perform import describe_row
+from recovery.redrive.record import issued_epoch
 from recovery.root import observe_root
 from recovery.space.condemned import Trust
 from recovery.space.containers import hold_namespace
 from recovery.space.epochs import check_epoch
-from recovery.space.ledger import Ledger
+from recovery.space.ledger import Ledger, readable_floor
 from recovery.space.local import LocalSpace
 from recovery.state import SessionState
 from recovery.takeover import take_over
 from recovery.unlock import Unlock
 from recovery.workspace.scan import Scanner
 from recovery.workspace.watch import Watch
+
+Found = Ledger | LogMissingError | CorruptError
+"""A ledger that could be opened, or why none could."""
 
 
 @contextmanager
@@ -53,16 +56,16 @@ def under_epoch(
     epoch = begun.settings.epoch or _next_epoch(order.state, begun.known[0], ledger)
     hold_namespace(paths.directory, ports.host)
     driver, identity_file = _leave_identity(begun, epoch)
-    journal = _open_journal(begun, ledger, epoch, tell)
+    unlock = Unlock(order.state, epoch, ports.clock, ports.host, tell)
+    journal = _open_journal(begun, ledger, epoch, unlock, tell)
     try:
         opened = journal.state.opened
-        started = events.DriverStarted(ports.clock.now_ms(), driver, opened.ledger_id, opened.generation, begun.setting.kind)
+        started = events.DriverStarted(ports.clock.now_ms(), driver, opened.ledger_id, journal.state.generation, begun.setting.kind)
         if journal.raise_floor(started):
             steps.reach("floor.raised")
             forget_dead(order.state, epoch, ports.host)
-            sound = _check_ledger(ledger, journal, begun.root, ports, order.accept_outside)
-            context = _take_over(begun, spawner, journal, sound, say, tell)
-            with Heartbeat(epoch, begun.settings.heartbeat_secs, ports.clock, say, _progress(journal)):
+            context = _take_over(begun, spawner, journal, ledger, unlock, say, tell)
+            with Heartbeat(epoch, begun.settings.heartbeat_secs, ports.clock, say, _progress(journal), watch_floor(paths.ledger, epoch)):
                 yield context
             if context.scanner is not None:
                 context.scanner.save()
@@ -89,12 +92,9 @@ def _leave_identity(begun: Begun, epoch: int) -> tuple[events.DriverIdentity, st
     return events.DriverIdentity(nonce, identity.pid, identity.start_ticks, identity.boot_id, identity.pid_namespace), identity_file
 
 
-def _open_journal(
-    begun: Begun, ledger: Ledger | LogMissingError | CorruptError, epoch: int, tell: Callable[[str], None]
-) -> Journal:
+def _open_journal(begun: Begun, ledger: Found, epoch: int, unlock: Unlock, tell: Callable[[str], None]) -> Journal:
     """The log for writing; from here on who holds its lock or the ledger's is judged (L4)."""
     state, settings, ports = begun.order.state, begun.settings, begun.ports
-    unlock = Unlock(state, epoch, ports.clock, ports.host, tell)
     if isinstance(ledger, Ledger):
         ledger.judge_holders(settings.lock_secs, unlock.free_ledger(ledger))
     busy_ms = max(1, round(settings.lock_secs * 1000))
@@ -104,16 +104,19 @@ def _open_journal(
 
 
 def _take_over(
-    begun: Begun, spawner: socket.socket, journal: Journal, ledger: Ledger, say: Callable[[str], None], tell: Callable[[str], None]
-) -> Context:
-    """Fates and kills (T2, T3), then all that the driver holds from here on."""
+    begun: Begun, spawner: socket.socket, journal: Journal, found: Found, unlock: Unlock, say: Callable[[str], None],
+    tell: Callable[[str], None],
+) -> Context:  # fmt: skip
+    """Fates and kills (T2, T3), with the ledger made anew where it is not the one in force (D2), then all that the driver holds from here
+    on."""
     order, settings, ports = begun.order, begun.settings, begun.ports
     epoch, paths = journal.epoch, space_paths(order.state)
     trust = Trust(settings.container_ends_all, order.act is not None and order.act.are_processes_dead)
+    ledger, is_made_here = _sound_ledger(begun, journal, found, unlock, trust)
     # Where the workspace is gone nothing that runs is adopted, so nothing is claimed (D3).
     may_claim = (order.act is None or order.act.may_claim) and not _is_root_lost(begun.root, journal.state)
     sweep = take_over(
-        ledger, journal.state, journal.hashes, journal.log_id, epoch, paths, ports.clock, ports.host, may_claim, trust
+        ledger, journal.state, journal.hashes, journal.log_id, epoch, paths, ports.clock, ports.host, may_claim, trust, is_made_here
     )  # fmt: skip
     space = LocalSpace(
         spawner, paths, ledger, begun.setting, epoch, ports.clock, ports.host, journal.check_fence, bubblewrap=begun.bubblewrap
@@ -131,7 +134,7 @@ def _take_over(
     )  # fmt: skip
 
 
-def _open_ledger(path: str, clock: Clock) -> Ledger | LogMissingError | CorruptError:
+def _open_ledger(path: str, clock: Clock) -> Found:
     try:
         return Ledger(path, clock)
     except (LogMissingError, CorruptError) as error:
@@ -146,20 +149,27 @@ def _is_root_lost(root: str, state: SessionState) -> bool:
         return False
 
 
-def _check_ledger(ledger: Ledger | LogMissingError | CorruptError, journal: Journal, root: str, ports: Ports, accepted: str) -> Ledger:
-    """A ledger that is lost, damaged or another's ends the drive here, with the label of its row (D2)."""
-    fact = open_ledger_fact(ledger, journal.state)
-    if isinstance(ledger, Ledger) and fact is LedgerFact.SOUND:
-        return ledger
-    evidence = gather(journal.state, journal.hashes, None, fact, root, ports.host, accepted)
-    why = f" ({ledger})" if isinstance(ledger, CrashworthyError) else ""
-    raise NeedsPersonError(describe_row(decide(evidence.facts), evidence, root, journal.state) + why)
+def _sound_ledger(begun: Begun, journal: Journal, found: Found, unlock: Unlock, trust: Trust) -> tuple[Ledger, bool]:
+    """The ledger in force, and whether it was made here."""
+    fact = open_ledger_fact(found, journal.state)
+    if isinstance(found, Ledger) and fact is LedgerFact.SOUND:
+        return found, False
+    order, settings, ports = begun.order, begun.settings, begun.ports
+    renewal = Renewal(
+        journal, space_paths(order.state), begun.root, ports.clock, ports.host, order.accept_outside, trust, settings.lock_secs,
+        unlock.free_lock, tell,
+    )  # fmt: skip
+    made = renew_ledger(renewal, found, fact)
+    made.judge_holders(settings.lock_secs, unlock.free_ledger(made))
+    return made, True
 
 
-def _next_epoch(state: str, session: SessionState, ledger: Ledger | LogMissingError | CorruptError) -> int:
-    """L1: one above everything that was ever used or intended."""
+def _next_epoch(state: str, session: SessionState, ledger: Found) -> int:
+    """L1: one above everything that was ever used or intended, as far as it can be read (I5)."""
     ledger_floor = ledger.state.floor if isinstance(ledger, Ledger) else 0
-    return check_epoch(max(session.floor, ledger_floor, highest_intended(state)) + 1)
+    if not isinstance(ledger, Ledger) or open_ledger_fact(ledger, session) is not LedgerFact.SOUND:
+        ledger_floor = max(ledger_floor, readable_floor(space_paths(state).ledger, session.opened.ledger_id))
+    return check_epoch(max(session.floor, ledger_floor, highest_intended(state), issued_epoch(state)) + 1)
 
 
 def _progress(journal: Journal) -> Callable[[], int]:

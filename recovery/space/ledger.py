@@ -30,7 +30,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 
 from eventlog import durable, steps
-from eventlog.errors import BusyError, CorruptError, InternalError, LogMissingError, ReplacedError
+from eventlog.errors import BusyError, CorruptError, InternalError, LogMissingError, MisuseError, ReplacedError
 from eventlog.holder import Holder
 from eventlog.ports import Clock
 from eventlog.show import show_text
@@ -38,7 +38,7 @@ from recovery.space.epochs import check_at_floor
 from recovery.space.ledger_lines import Reading, encode_line
 from recovery.space.lock import FileLock, choose_pause, try_lock, unlock
 from recovery.space.private import open_private, tighten
-from recovery.space.records import Header, LedgerState, Prepare, Record, Sealed, compact_state
+from recovery.space.records import Advance, Header, LedgerState, Prepare, Record, Sealed, compact_state
 
 END_SUFFIX = ".end"
 TURN, NOTE = 0, 1
@@ -52,11 +52,49 @@ TURN_SECS = 0.05
 WHAT = "the ledger"
 
 
-def create_ledger(path: str, header: Header) -> None:
-    """Make the ledger file, all or nothing; FileExistsError when there is one."""
+def create_ledger(path: str, header: Header, advance: Advance | None = None) -> None:
+    """Make the ledger file, all or nothing, at once under the floor of a takeover where there is one (S10); FileExistsError when there is
+    one."""
     # Its note of the end comes first: the directory's sync that makes the ledger's name durable makes the note's durable too.
     os.close(open_private(path + END_SUFFIX, os.O_RDWR | os.O_CREAT, "its note of the end"))
-    durable.publish(path, encode_line(b"", header), "ledger.create", replace=False)
+    first = encode_line(b"", header)
+    lines = first if advance is None else first + encode_line(first[:32], advance)
+    durable.publish(path, lines, "ledger.create", replace=False)
+
+
+def set_aside(path: str, epoch: int) -> str:
+    """Give a ledger that is not used any more, and its note of the end, names of their own, which nothing replaces; the ledger's ("" when
+    it is not there). Repeating is safe: an epoch is one driver's, and what was moved is not there to be moved again."""
+    kept = ""
+    for suffix in ("", END_SUFFIX):
+        aside = f"{path}.aside-e{epoch}{suffix}"
+        with contextlib.suppress(FileNotFoundError):
+            durable.move(path + suffix, aside, "ledger.aside")
+            kept = kept or ("" if suffix else aside)
+    return kept
+
+
+def readable_floor(path: str, ledger_id: str) -> int:
+    """The highest floor that can be read of a space's ledger where it is damaged, and of those that were set aside (I5, L1): every line
+    that verifies was written. 0 where there is none."""
+    directory, name = os.path.split(path)
+    floors = [0]
+    for found in os.listdir(directory or "."):
+        if found == name or (found.startswith(f"{name}.aside-e") and not found.endswith(END_SUFFIX)):
+            floors.append(_floor_of(os.path.join(directory, found), ledger_id))
+    return max(floors)
+
+
+def _floor_of(path: str, ledger_id: str) -> int:
+    reading = Reading(show_text(path))
+    with contextlib.suppress(CorruptError, LogMissingError, MisuseError):
+        descriptor = open_private(path, os.O_RDONLY, WHAT)
+        try:
+            _take_new(descriptor, reading, 0, os.fstat(descriptor).st_size)
+        finally:
+            os.close(descriptor)
+    header = reading.header
+    return reading.floor if header is not None and header.ledger_id == ledger_id else 0
 
 
 def read_end(path: str) -> int | None:

@@ -60,6 +60,11 @@ class Reading:
         """`state.floor`, for which no line of a single key has to be folded."""
         return self._state.floor
 
+    @property
+    def header(self) -> Header | None:
+        """`state.header`, also of a file that turned out to be damaged further on."""
+        return self._state.header
+
     def take(self, line: bytes) -> None:
         """Verify one line, given without its newline, and see to it that it is folded. Raises CorruptError."""
         digits, _, body = line.partition(b" ")

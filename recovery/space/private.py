@@ -27,7 +27,7 @@ def open_private(path: str, flags: int, what: str) -> int:
         if flags & os.O_CREAT:
             raise  # its directory is not there
         raise LogMissingError(
-            f"{name}: {what} is missing; put it back from where it went: a missing ledger is never made anew"
+            f"{name}: {what} is missing; put it back from where it went: only the takeover of a session makes one anew"
         ) from error
     except PermissionError as error:
         raise MisuseError(

@@ -149,6 +149,14 @@ class Collect(msgspec.Struct, frozen=True, tag_field="op", tag="collect"):
     log_hash: str
 
 
+class Rejoin(msgspec.Struct, frozen=True, tag_field="op", tag="rejoin"):
+    """A log that had lost events the ledger has seen goes on from this one, its head: it was decided what became of the lost calls (D2)."""
+
+    epoch: int
+    log_seq: int
+    log_hash: str
+
+
 class ScanFailed(msgspec.Struct, frozen=True, tag_field="op", tag="scan_failed"):
     """A scan of the workspace failed during this call (rule C5)."""
 
@@ -248,6 +256,7 @@ Record = (
     | Exited
     | Void
     | Collect
+    | Rejoin
     | ScanFailed
     | Sealed
     | Compacted
@@ -327,6 +336,8 @@ def fold_record(state: LedgerState, record: Record, where: str) -> None:
             _fold_void(state, record, where)
         case Collect():
             _fold_collect(state, record)
+        case Rejoin():
+            state.log_seq, state.log_hash = record.log_seq, record.log_hash
         case ScanFailed():
             state.scan_failures[record.call] = state.scan_failures.get(record.call, 0) + 1
         case Sealed():

@@ -172,7 +172,7 @@ def test_a_running_command_is_ended_and_its_call_interrupted(sandbox: Sandbox) -
     assert not is_running(int(sandbox.witnessed()[0]))
     assert sandbox.settled()[-1][2:] == ("interrupted", "restore_by_person")
     refused = sandbox.run("drive", sandbox.state)
-    assert refused.code == 78 and "was undone by the restore that a person had decided" in refused.sentence()
+    assert refused.code == 78 and "was undone by the restore decided at seq" in refused.sentence()
 
 
 def test_an_open_call_whose_file_worker_died_is_interrupted(sandbox: Sandbox) -> None:

@@ -348,7 +348,7 @@ STREAMS: dict[str, tuple[Callable[[], bundles.Records], str]] = {
     ),
     "an instant beyond all clocks": (lambda: bundles.forge(history_of((events.Noted(1 << 62, "x"), ()))), "payload of noted is damaged"),
     "a decision that was not taken yet": (
-        lambda: bundles.forge(history_of((events.RestoreFinished(1, 2, root_hash(ROOT).hex(), 0, 0, 1), ()))),
+        lambda: bundles.forge(history_of((events.RestoreFinished(1, 2, root_hash(ROOT).hex(), 0, 0, 1, 0, 0, False), ()))),
         "the decision at seq 2, which does not precede it",
     ),
 }

@@ -30,9 +30,11 @@ SETTLED = [events.CallSettled(5, 1, 1, "finished", "adopt", "", ended, OUTPUT, D
 EXAMPLES: list[events.Event] = [
     events.SessionOpened(
         1, "n", {"b64": "/w=="}, "transactional", "stop", [{"tool": "bash", "run": "x"}], DIGEST,
-        events.RootIdentity("id", 1, None, "ef53"), "l", 1, UNTRACKED, ["node_modules/", {"b64": "/w=="}], ["owners", "acls"],
+        events.RootIdentity("id", 1, None, "ef53"), "l", 1, UNTRACKED, ["node_modules/", {"b64": "/w=="}], ["owners", "acls"], None, None,
     ),
-    events.SessionOpened(1, "\u00e9", "w", "transactional", "continue", [], DIGEST, events.RootIdentity("", 1, 2, ""), "l", 2, [], [], []),
+    events.SessionOpened(
+        1, "\u00e9", "w", "transactional", "continue", [], DIGEST, events.RootIdentity("", 1, 2, ""), "l", 2, [], [], [], None, None
+    ),
     events.DriverStarted(2, IDENTITY, "l", 1, "environment"),
     events.WorkspaceObserved(3, DIGEST, UNTRACKED),
     events.AttemptStarted(4, 1, 2, None, "write", {"path": {"b64": "/w=="}}, "after-restore", "k", DIGEST, True, ""),
@@ -46,20 +48,32 @@ EXAMPLES: list[events.Event] = [
     events.RecoveryDecided(6, "restore-and-rerun", 1, 1, True, 3, DIGEST, "transactional", {"exit": "unknown"}),
     events.RecoveryDecided(6, "nothing", None, None, False, None, None, "transactional", {}),
     events.Quarantined(7, 6, "log-6", ["a", {"b64": "/w=="}]),
-    events.RestoreFinished(8, 6, DIGEST, 1, 2, 3),
+    events.RestoreFinished(8, 6, DIGEST, 1, 2, 3, 1, 0, accepted=False),
     events.Synced(9, DIGEST, "boot"),
     events.SessionFinished(10, DIGEST),
     events.SessionForked(
         12, "f", "moved", "l" * 32, "n", 4, DIGEST, "transactional", "continue", [{"tool": "bash", "run": "x"}],
         [events.ForkedCall(1, None, "bash", "finished", DIGEST, "step 1", DIGEST, EXITS[2], OUTPUT)], DIGEST, UNTRACKED, ["*.o"], ["acls"],
-        [events.ForkedInput("request 1", {"say": "hello"})],
+        None, None, [events.ForkedInput("request 1", {"say": "hello"})],
     ),
     events.SessionPlaced(12, {"b64": "/w=="}, events.RootIdentity("i", 0, None, ""), "l", 1),
     events.InputAdmitted(13, "request 1", {"say": "hello"}),
     events.CallUndone(14, 1, "its root was lost", 6),
     events.CallReplayed(15, 1, 2, DIGEST),
-    events.CheckpointTaken(16, DIGEST, DIGEST),
-    events.ModeSwitched(17, "checkpoint", "the workspace grew above 2 GiB"),
+    events.SessionOpened(
+        1, "n", "w", "checkpoint", "stop", [], DIGEST, events.RootIdentity("", 1, 2, ""), "l", 2, [], [], [],
+        events.Limits(None, 5, 6), events.Checkpoints({"b64": "/w=="}, 3, DIGEST),
+    ),
+    events.SessionForked(
+        12, "f", "forked", "l" * 32, "n", 4, DIGEST, "auto", "stop", [], [], DIGEST, [], [], [], events.Limits(4, None, None),
+        events.Checkpoints("/s", 0, ""), [],
+    ),
+    events.CheckpointTaken(16, DIGEST, DIGEST, 12),
+    events.ModeSwitched(17, "checkpoint", "the workspace grew above 2 GiB", DIGEST),
+    events.PauseRequested(18, "the machine is needed"),
+    events.ApprovalAsked(18, 3, None, "bash", {"run": "x"}),
+    events.ApprovalAnswered(18, 9, "approved", None, ""),
+    events.ApprovalAnswered(18, 9, "edited", {"tool": "bash", "run": "y"}, "not x"),
     events.SessionPaused(18, DIGEST, "asked"),
     events.SessionResumed(19),
     events.SessionMoved(20, DIGEST),
@@ -149,7 +163,7 @@ CONTRADICTIONS: dict[str, tuple[events.Event, str]] = {
     "apart kept": (replace(SETTLED[1], output=events.Output(9, 1, True, DIGEST, "", events.Stderr(9, 2, False, DIGEST))), "standard error"),
     "undone": (events.CallUndone(14, 1, "lost", 6), "the decision at seq 6"),
     "quarantined": (events.Quarantined(7, 6, "log-6", []), "the decision at seq 6"),
-    "restored": (events.RestoreFinished(8, 7, DIGEST, 1, 2, 3), "the decision at seq 7"),
+    "restored": (events.RestoreFinished(8, 7, DIGEST, 1, 2, 3, 1, 0, accepted=False), "the decision at seq 7"),
     "decided": (events.RecoveryDecided(6, "restore", 1, 1, True, 6, DIGEST, "transactional", {}), "goes back to seq 6"),
 }
 

@@ -225,7 +225,7 @@ def grow(path: str, actions: Sequence[Action]) -> list[int]:
                 add(Record(events.RecoveryDecided(1, "restore_unsynced_head", None, None, True, seq, root_of(image), "transactional", {})))
                 decided = seq
                 add(support.note("while the restore is owed"))
-                add(Record(events.RestoreFinished(1, decided, root_of(image), 0, 0, 1)))
+                add(Record(events.RestoreFinished(1, decided, root_of(image), 0, 0, 1, 0, 0, accepted=False)))
                 forkable.append(seq)
             case list(files):
                 later = {**image, **{name: file_of(data) for name, data in files}}

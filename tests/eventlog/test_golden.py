@@ -33,9 +33,12 @@ NAMES = {
     "format-2-excludes": 2,
     "format-2-observed": 2,
     "format-3-groups": 3,
+    "format-3-checkpoints": 3,
+    "format-3-asked": 3,
 }
 """Each golden log and its format. Those with a longer name have versions of events that the others lack. One of format 2 was written by the
-code of that time; one of format 3 may be made anew until that format is released (`support.make_golden`, `make_golden_with_groups`)."""
+code of that time; one of format 3 may be made anew until that format is released (`support.make_golden`, `make_golden_with_groups`,
+`make_golden_with_checkpoints`, `make_golden_with_questions`)."""
 
 ROWS = {"stream": "id", "event": "stream, seq", "image_change": "stream, seq, idx", "dropped": "hash", "pin": "stream, seq"}
 

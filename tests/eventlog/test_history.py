@@ -147,7 +147,7 @@ CALLS = store(
         (settled(1, 1, 130), 7),
         (attempt(2, 1, 200), 0),
         (events.RecoveryDecided(250, "restore_and_rerun", 2, 1, True, 1, "r", "transactional", {}), 0),
-        (events.RestoreFinished(260, 4, "r", 0, 0, 1), 0),
+        (events.RestoreFinished(260, 4, "r", 0, 0, 1, 0, 0, accepted=False), 0),
         (attempt(2, 2, 300), 0),
         (settled(2, 2, 350, "interrupted", "restore_and_interrupt"), 0),
         (events.CallUndone(360, 1, "lost", 4), 0),

@@ -137,10 +137,11 @@ def test_a_hook_that_fails_leaves_nothing_and_no_lock(log: str) -> None:
 KEPT: dict[str, set[str]] = {
     "session_opened": {
         "name", "workspace", "mode", "on_interrupted", "root", "root_identity", "ledger_id", "untracked", "excludes", "track",
+        "limits", "checkpoints",
     },  # fmt: skip
     "session_forked": {
         "name", "reason", "parent_log", "parent", "parent_hash", "mode", "on_interrupted", "calls", "root", "untracked", "excludes",
-        "track",
+        "track", "limits", "checkpoints",
     },  # fmt: skip
     "session_placed": {"workspace", "root_identity", "ledger_id"},
     "driver_started": {"identity", "ledger_id", "kill_mark"},
@@ -151,11 +152,14 @@ KEPT: dict[str, set[str]] = {
     "call_undone": set(),
     "call_replayed": {"root"},
     "checkpoint_taken": {"manifest", "root"},
-    "mode_switched": {"mode"},
+    "mode_switched": {"mode", "manifest"},
     "recovery_decided": {"label", "target_root", "mode"},
     "quarantined": {"directory", "paths"},
     "restore_finished": {"root"},
     "synced": {"root", "boot_id"},
+    "pause_requested": set(),
+    "approval_asked": {"tool"},
+    "approval_answered": {"answer"},
     "session_paused": {"root"},
     "session_resumed": set(),
     "session_moved": {"digest"},
@@ -205,11 +209,11 @@ CASES: list[tuple[events.Event, events.Event]] = [
     (
         events.SessionForked(
             1, "n", "forked", "l", "p", 1, "h", "transactional", "stop", [], [], "sk-root", [], [], [],
-            [events.ForkedInput("sk-id", {"say": "sk-1"})],
+            None, None, [events.ForkedInput("sk-id", {"say": "sk-1"})],
         ),
         events.SessionForked(
             1, "n", "forked", "l", "p", 1, "h", "transactional", "stop", [], [], "sk-root", [], [], [],
-            [events.ForkedInput("sk-id", {"say": "[redacted]"})],
+            None, None, [events.ForkedInput("sk-id", {"say": "[redacted]"})],
         ),
     ),
     (events.SessionFailed(1, "sk-root", "sk-1"), events.SessionFailed(1, "sk-root", "[redacted]")),

@@ -95,7 +95,7 @@ PUT = (put_change(b"a", Entry("f", 0o644, A, 1)),)
 
 def test_an_outline_says_where_nothing_was_open() -> None:
     decided = events.RecoveryDecided(1, "restore_and_interrupt", 2, 1, True, 5, "r", "transactional", {})
-    finished = events.RestoreFinished(1, 6, "r", 0, 0, 0)
+    finished = events.RestoreFinished(1, 6, "r", 0, 0, 0, 0, 0, accepted=False)
     history = [support.opened(), support.attempt(1), support.settled(1, support.LATER, PUT), support.attempt(2)]
     events_so_far = [record.event for record in history]
     settled = [1, 1, 3, 3, 3, 3, 3, 8]

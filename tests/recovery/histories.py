@@ -23,7 +23,9 @@ class History:
         self.decision = 0
         script: list[dict[str, Any]] = [{"tool": "bash", "run": "true"} for _ in range(calls)]
         identity = events.RootIdentity("root", 1, None, "fs")
-        opened = events.SessionOpened(0, "n", "/w", "transactional", "stop", script, EMPTY, identity, "ledger", 1, [], [], [])
+        opened = events.SessionOpened(
+            0, "n", "/w", "transactional", "stop", script, EMPTY, identity, "ledger", 1, [], [], [], None, None
+        )  # fmt: skip
         self.add(opened, (put_change(b"", ROOT),))
         self.driver(boot)
 
@@ -56,7 +58,7 @@ class History:
 
     def finish_restore(self) -> None:
         self.add(events.Quarantined(0, self.decision, "q", []))
-        self.add(events.RestoreFinished(0, self.decision, EMPTY, 0, 0, 0))
+        self.add(events.RestoreFinished(0, self.decision, EMPTY, 0, 0, 0, 0, 0, accepted=False))
         self.add(events.Synced(0, EMPTY, "boot-1"))
 
     def restore(self, label: str, call: int | None = 0) -> None:

@@ -57,8 +57,9 @@ def expected(facts: Facts) -> str:
             return "complete_restore" if facts.root.value == "present" else "complete_rebuild"
     if facts.ledger.value != "sound":
         return {"missing": "ledger_lost", "other_generation": "ledger_exchanged", "damaged": "ledger_damaged"}[facts.ledger.value]
-    if facts.log.value != "abreast":
-        return {"behind_one_clean": "log_behind_adopt", "behind": "log_behind_restore"}[facts.log.value]
+    if facts.log.value != "abreast" and facts.root.value in ("present", "missing", "empty_other"):
+        is_whole = facts.log.value == "behind_one_clean" and facts.root.value == "present"
+        return "log_behind_adopt" if is_whole else "log_behind_restore"
     if facts.root.value != "present":
         if facts.root.value in ("missing", "empty_other"):
             has_ended = facts.call.value == "open_command" and facts.attempt.value == "exit_clean"
@@ -190,10 +191,13 @@ def test_decision_ledger_lost_exchanged_damaged_whatever_the_workspace_says() ->
 
 def test_decision_log_behind_adopt_by_one_clean_call_only() -> None:
     check(Label.LOG_BEHIND_ADOPT, QUIET, log=LogFact.BEHIND_ONE_CLEAN)
+    check(Label.LOG_BEHIND_RESTORE, QUIET, log=LogFact.BEHIND_ONE_CLEAN, root=RootFact.MISSING)
 
 
 def test_decision_log_behind_restore_is_never_an_outside_change() -> None:
     check(Label.LOG_BEHIND_RESTORE, QUIET, log=LogFact.BEHIND, difference=DifferenceFact.DIFFERENT)
+    check(Label.ROOT_REPLACED, QUIET, log=LogFact.BEHIND, root=RootFact.OTHER)
+    check(Label.ROOT_UNMOUNTED, QUIET, log=LogFact.BEHIND_ONE_CLEAN, root=RootFact.UNMOUNTED)
 
 
 def test_decision_root_lost_whatever_the_ledger_says() -> None:

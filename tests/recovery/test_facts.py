@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from eventlog.errors import CorruptError, LogMissingError
@@ -156,10 +157,21 @@ def test_case_20_a_log_that_lost_its_tail_is_told_by_the_ledger(tmp_path: Path) 
     shorter = History()
     assert look_at(tmp_path, shorter, ledger(prepare(KEY))).facts.log is LogFact.BEHIND
     assert look_at(tmp_path, shorter, ledger(prepare(KEY), start(KEY))).facts.log is LogFact.BEHIND
-    assert look_at(tmp_path, shorter, ledger(prepare(KEY), start(KEY), leave(KEY))).facts.log is LogFact.BEHIND_ONE_CLEAN
-    assert look_at(tmp_path, shorter, ledger(prepare(KEY), start(KEY), leave(KEY)), "boot-2").facts.log is LogFact.BEHIND
-    two = ledger(prepare(KEY), start(KEY), leave(KEY), prepare("log/n/2/1/1", call=2))
+    assert look_at(tmp_path, shorter, ledger(prepare(KEY), start(KEY), leave(KEY))).facts.log is LogFact.BEHIND, "no bytes of its intent"
+    known = msgspec.structs.replace(prepare(KEY), intent={"payload": "{}"})
+    assert look_at(tmp_path, shorter, ledger(known, start(KEY), leave(KEY))).facts.log is LogFact.BEHIND_ONE_CLEAN
+    assert look_at(tmp_path, shorter, ledger(known, start(KEY), leave(KEY)), "boot-2").facts.log is LogFact.BEHIND
+    two = ledger(known, start(KEY), leave(KEY), prepare("log/n/2/1/1", call=2))
     assert look_at(tmp_path, shorter, two).facts.log is LogFact.BEHIND
+
+
+def test_case_20_an_open_call_whose_outcome_the_ledger_has_collected_is_a_log_that_is_behind(tmp_path: Path) -> None:
+    """Also where an older obligation that was completed first brought the log up to what the ledger has seen last."""
+    history = History()
+    history.attempt()
+    state = history.state()
+    seen = ledger(prepare(KEY), start(KEY), leave(KEY), Collect(1, 1, state.head_seq, state.head_hash))
+    assert look_at(tmp_path, history, seen).facts.log is LogFact.BEHIND
 
 
 def test_a_log_with_another_event_where_the_ledger_saw_one_is_behind(tmp_path: Path) -> None:

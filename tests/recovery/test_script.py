@@ -36,9 +36,7 @@ BAD: dict[str, tuple[str | bytes, str]] = {
     "no tool": (TOP + "[[call]]\n", "call 1: unknown tool None; use bash, write or edit"),
     "unknown tool": (TOP + CALL + '[[call]]\ntool = "rm"\n', "call 2: unknown tool 'rm'"),
     "bash without run": (TOP + '[[call]]\ntool = "bash"\n', "call 1: run is missing"),
-    "bash unknown key": (
-        TOP + CALL + 'path = "a"\n', "key 'path'; known are effects, left_behind, policy, run, space, stderr, stdin, timeout_secs"
-    ),
+    "bash unknown key": (TOP + CALL + 'path = "a"\n', "key 'path'; known are approve, effects, left_behind, policy, run, space, stderr, "),
     "effects unknown": (TOP + CALL + 'effects = "x"\n', "call 1: unknown effects 'x'; use inside, outside"),
     "outside again": (TOP + CALL + 'effects = "outside"\npolicy = "after-restore"\n', "no restore takes back what it did outside"),
     "outside safe": (TOP + CALL + 'effects = "outside"\npolicy = "safe"\n', "no restore takes back what it did outside"),

@@ -41,20 +41,26 @@ def explain_writable(base: str) -> tuple[str, str]:
     return "", f"{base} is not writable for this user"
 
 
-def own_directory(kind: str, option: str, begin: str) -> str:
-    """The directory of this process in the hierarchy that is mounted as `kind` with `option`, and begins so in /proc/self/cgroup."""
+def mount_of(kind: str, option: str = "") -> str:
+    """Where a hierarchy is mounted as `kind` with `option`, "" where it is not."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         mounts = [
             line.split(" ")[4]
             for line in file
             if f" - {kind} " in line and (not option or option in line.rstrip("\n").rpartition(" ")[2].split(","))
         ]
+    return mounts[0] if mounts else ""
+
+
+def own_directory(kind: str, option: str, begin: str) -> str:
+    """The directory of this process in the hierarchy that is mounted as `kind` with `option`, and begins so in /proc/self/cgroup."""
+    mount = mount_of(kind, option)
     with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
         own = [line.rstrip("\n").split(":", 2)[2] for line in file if begin in line]
-    if not mounts or not own:
+    if not mount or not own:
         return ""
     # Leaves made by one driver of a session must be found by the next, which may itself run inside a leaf: never nest.
-    return (mounts[0] + own[0]).rstrip("/").split(f"/{LEAVES}")[0]
+    return (mount + own[0]).rstrip("/").split(f"/{LEAVES}")[0]
 
 
 def _has_cgroup_kill(release: str) -> bool:

@@ -369,7 +369,8 @@ class Trial:
             victim.parent.mkdir(parents=True, exist_ok=True)
             victim.write_text("victim")
         self.append("quarantined", decision_seq=decided, directory=directory, paths=displaced)
-        self.append("restore_finished", decision_seq=decided, root=root, restored=restored, displaced=len(displaced), rounds=1)
+        self.append("restore_finished", decision_seq=decided, root=root, restored=restored, displaced=len(displaced), rounds=1,
+                    reverted=restored, reimaged=0, accepted=False)  # fmt: skip
         return decided
 
     def end(self) -> int:

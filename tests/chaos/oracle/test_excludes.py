@@ -121,7 +121,8 @@ def restored_by_person(home: Path) -> Trial:
         victim.parent.mkdir(parents=True, exist_ok=True)
         victim.write_text(str(number))
     trial.append("quarantined", decision_seq=decided, directory=directory, paths=["1/f1", "1/f2"])
-    trial.append("restore_finished", changes, decision_seq=decided, root=root, restored=0, displaced=2, rounds=1)
+    trial.append("restore_finished", changes, decision_seq=decided, root=root, restored=0, displaced=2, rounds=1,
+                 reverted=0, reimaged=0, accepted=False)  # fmt: skip
     for number in (1, 2):
         trial.append("call_undone", call=number, reason="a person", decision_seq=decided)
     for number in (3, 4):

@@ -179,56 +179,6 @@ def test_a_corrupt_log_is_refused_by_name(sandbox: Sandbox, damage: Callable[[Sa
     assert read_tree(sandbox.root) == tree
 
 
-def test_a_damaged_ledger_ends_with_its_label(sandbox: Sandbox) -> None:
-    """D2, not acted on in this version: exit 78, its label, no workspace path touched, the ledger left as it is."""
-    interrupt_session(sandbox)
-    data = sandbox.ledger_path.read_bytes()
-    sandbox.ledger_path.write_bytes(data.replace(b'"generation":1', b'"generation":2'))
-    check_label(sandbox, "ledger_damaged: the ledger is damaged")
-
-
-def test_a_missing_ledger_ends_with_its_label_and_is_never_made_anew(sandbox: Sandbox) -> None:
-    interrupt_session(sandbox)
-    sandbox.ledger_path.unlink()
-    check_label(sandbox, "ledger_lost: the ledger is missing")
-    assert not sandbox.ledger_path.exists()
-
-
-def test_another_sessions_ledger_ends_with_its_label(sandbox: Sandbox) -> None:
-    interrupt_session(sandbox)
-    other = sandbox.base / "other"
-    other.mkdir()
-    session = sandbox.session(bash("true"), file="o.toml", name="other", workspace=str(other), state=str(sandbox.base / "state-2"))
-    assert sandbox.run("run", session).code == 0
-    shutil.copy(sandbox.base / "state-2" / "space" / "ledger", sandbox.ledger_path)
-    check_label(sandbox, "ledger_exchanged: the ledger is other_generation")
-
-
-def test_a_log_put_back_from_before_ends_with_its_label(sandbox: Sandbox) -> None:
-    """Case 20: the ledger has seen a newer log. Nothing is adopted, rerun or taken for an outside change."""
-    sandbox.run("run", sandbox.session(bash("echo one > a; kill -9 $PPID"), bash("echo two > b; kill -9 $PPID"), on_interrupted="continue"))
-    names = ("log.sqlite", "log.sqlite-wal", "log.sqlite-shm")
-    old = {name: (sandbox.state / name).read_bytes() for name in names}
-    sandbox.drive(expect=1)
-    for name in names:
-        (sandbox.state / name).write_bytes(old[name])
-    check_label(sandbox, "log_behind_restore: the log is older than the ledger (behind)")
-
-
-def check_label(sandbox: Sandbox, says: str) -> None:
-    """`drive` ends with 78 and the label, the workspace untouched; `plan` foretells it."""
-    label = says.partition(":")[0]
-    planned = sandbox.run("plan", sandbox.state)
-    assert planned.code == 2 and label in planned.out, planned.out + planned.err
-    before = read_tree(sandbox.root), sandbox.ledger_path.read_bytes() if sandbox.ledger_path.exists() else None
-    refused = sandbox.run("drive", sandbox.state)
-    assert refused.code == 78, refused.err
-    assert says in refused.sentence()
-    assert read_tree(sandbox.root) == before[0]
-    if "log_behind" not in says:  # there a takeover has been written to the ledger
-        assert (sandbox.ledger_path.read_bytes() if sandbox.ledger_path.exists() else None) == before[1]
-
-
 def test_the_missing_root_of_a_session_is_rebuilt_by_its_session_file_too(sandbox: Sandbox) -> None:
     """D3: a person is not told to create it."""
     session = interrupt_session(sandbox)

@@ -147,7 +147,7 @@ def test_a_ledger_that_became_shorter_is_damage(tmp_path: Path) -> None:
 
 
 def test_a_missing_ledger_is_never_made_anew(tmp_path: Path) -> None:
-    with pytest.raises(LogMissingError, match="a missing ledger is never made anew"):
+    with pytest.raises(LogMissingError, match="only the takeover of a session makes one anew"):
         Ledger(str(tmp_path / "ledger"), SystemClock())
     assert not (tmp_path / "ledger").exists()
 
