@@ -151,8 +151,8 @@ def _describe_images(log: str, stream: StreamId, state: str, recorded: Recorded)
     finally:
         reader.close()
         again.close()
-    found = [one for one in find_differences(*images) if one.aspects != ("times",)]  # they are no part of the identity
-    lines = [describe_difference(one) for one in found]
+    differing = [one for one in find_differences(*images) if one.aspects != ("times",)]
+    lines = [describe_difference(one) for one in differing]
     more = [f"and {len(lines) - SHOWN} paths more"] if len(lines) > SHOWN else []
     return (f"call {recorded.started.call} came to another image than the recorded one at seq {recorded.seq}:", *lines[:SHOWN], *more)
 

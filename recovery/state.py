@@ -249,10 +249,11 @@ def fold_stream(stored: Iterable[StoredEvent], where: str) -> SessionState:
         fold_into(draft, changes)
         return unchanged
 
-    state = frozen.become(state, _Folding)
-    for event in following:
-        state = fold_event(state, event, where, fold_on)
-    return frozen.replace(frozen.become(state, SessionState), image=draft.finish())
+    state, head = frozen.become(state, _Folding), first
+    for head in following:
+        state = _fold_one(state, head, where, fold_on)
+    state = frozen.become(state, SessionState)
+    return replace(state, head_seq=head.seq, head_hash=head.hash.hex(), image=draft.finish())
 
 
 def open_forked(forked: events.SessionForked) -> events.SessionOpened:
