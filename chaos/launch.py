@@ -36,6 +36,7 @@ UNREACHABLE_LABELS = {
     Label.NOT_RUN_BY_PERSON: "needs `recovery settle --not-run`, a person's command",
     Label.UNDO_BY_PERSON: "needs `recovery settle --undo`, a person's command",
     Label.ACCEPT_BY_PERSON: "needs `recovery settle --accept-workspace`, a person's command",
+    Label.EXCLUDE_BY_PERSON: "needs `recovery settle --exclude`, a person's command",
     Label.COMPLETE_WITHOUT_LEDGER: "no fault of this version takes the ledger away",
     Label.LEDGER_LOST: "no fault of this version takes the ledger away",
     Label.LEDGER_EXCHANGED: "no fault of this version takes the ledger away",
