@@ -68,11 +68,12 @@ def campaign(
     require: Annotated[str, typer.Option(metavar="F", help="unknown when this fault is unavailable here")] = "",
     json: Annotated[str, typer.Option(metavar="F", help="also write everything the report says to F as JSON")] = "",
     junit: Annotated[str, typer.Option(metavar="F", help="also write each trial to F as a test case of JUnit XML")] = "",
+    depth: Annotated[int | None, typer.Option(metavar="N", help="at most N kills a trial, one inside recovery from the other")] = None,
     require_coverage: Annotated[bool, typer.Option("--require-coverage", help="unknown unless each label acted on was decided")] = False,
 ) -> int:
     """Run a campaign: one clean run per scenario, then one trial per step, each judged by the oracle."""
     selection = (mode, seed, runs, budget, jobs, scenario, step, fault, plan, engine)
-    options = Options(*selection, out, stop_after, json, junit, require_coverage, level, require)
+    options = Options(*selection, out, stop_after, json, junit, require_coverage, level, require, depth)
     if context.invoked_subcommand is not None:
         if options != Options():
             raise MisuseError(f"options before {context.invoked_subcommand!r} belong to a campaign; put its own after it")

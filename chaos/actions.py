@@ -15,6 +15,10 @@ A plan is a list of actions, carried out one after the other. In text they are j
     edit STEP "PATH" "CONTENT"  somebody else writes a file of the workspace while the process waits at the step
     edit STEP "PATH"            the same, but the file is removed
     edit "PATH" "CONTENT"       the same now
+    lose STEP "WHAT"            something is taken away while the process waits at the step, which then goes on (chaos/losses.py)
+    lose "WHAT"                 the same now
+    parked ROLE@EPOCH "WORDS"   that driver must have ended with 78, and its last line on stderr have these words
+    person "COMMAND"            a person runs `recovery COMMAND`, the state directory its first argument, as the next driver
 
 Without `start` the next driver begins when none runs any more and the session is not finished. What is still held when the plan has
 ended is released, and the session driven to its end.
@@ -26,6 +30,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from chaos.losses import LOSSES
 from chaos.results import Action
 from chaos.step import STEP_FORM, format_step, parse_step
 from eventlog.errors import MisuseError
@@ -33,11 +38,11 @@ from eventlog.errors import MisuseError
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """What a verb takes: a step (`at`), a process (`who`), either, or nothing; and whether it names a file."""
+    """What a verb takes: a step (`at`), a process (`who`), either, or nothing; and what its text in quotes names, "" for none."""
 
     about: str
     takes: tuple[str, ...]
-    is_edit: bool = False
+    names: str = ""
 
 
 VERBS: Mapping[str, Verb] = {
@@ -49,7 +54,10 @@ VERBS: Mapping[str, Verb] = {
     "release": Verb("let a held process go on", ("who",)),
     "start": Verb("start the next driver while others live", ()),
     "end": Verb("wait for a process's end", ("who",)),
-    "edit": Verb("somebody else writes or removes a file of the workspace", ("at", ""), is_edit=True),
+    "edit": Verb("somebody else writes or removes a file of the workspace", ("at", ""), "path"),
+    "lose": Verb("something of the session is taken away", ("at", ""), "loss"),
+    "parked": Verb("a driver must have ended with 78 and these words", ("who",), "sentence"),
+    "person": Verb("a person runs a command of recovery as the next driver", (), "command"),
 }
 ROLES = "driver, spawner, shim.K, worker or command"
 _WHO = re.compile(r"(?P<role>driver|spawner|worker|command|shim(?:\.[1-9][0-9]*)?)@(?P<epoch>[1-9][0-9]*)\Z")
@@ -72,8 +80,11 @@ def check_action(action: Action, where: str = "plan") -> Action:
     if (action.at and action.who) or given not in (verb.takes or ("",)):
         wanted = " or ".join({"at": "a step (at)", "who": "a process (who)", "": "nothing"}[one] for one in verb.takes or ("",))
         raise MisuseError(f"{where}: {action.do} takes {wanted}; found at = {action.at!r}, who = {action.who!r}")
-    if verb.is_edit != bool(action.path) or (action.content is not None and not verb.is_edit):
-        raise MisuseError(f"{where}: {'edit needs a path' if verb.is_edit else f'{action.do} takes no path or content'}")
+    if bool(verb.names) != bool(action.path) or (action.content is not None and verb.names != "path"):
+        needs = f"{action.do} needs a {verb.names} in quotes" if verb.names else f"{action.do} takes no path or content"
+        raise MisuseError(f"{where}: {needs}")
+    if verb.names == "loss" and action.path not in LOSSES:
+        raise MisuseError(f"{where}: unknown loss {action.path!r}; use {', '.join(LOSSES)} (chaos list faults tells more)")
     at = format_step(parse_step(action.at, where)) if action.at else ""
     who = "@".join(map(str, parse_who(action.who, where))) if action.who else ""
     return Action(at, action.do, who, action.path, action.content)

@@ -5,7 +5,7 @@ What must hold:
 - A trial is a pass only if each of its faults fired (`distrust`): the zygote says so, and it is checked here again.
 - Trouble in the harness is unknown, never a pass and never a failure; when all zygotes are lost the campaign ends (`AllLostError`).
 - A complete campaign has steps = killed + unreachable, or it is unknown.
-- The seed decides the order of the trials and nothing else: every order runs the same trials.
+- The seed decides the order of the trials and which third kills are drawn, and nothing else.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from chaos.actions import format_action, format_plan
+from chaos.depth import LEAST, Depth, choose_deeper, draw_trials, make_deeper_set
 from chaos.enumeration import Enumeration, add_trial, enumerate_trials
 from chaos.plan import find_fired, find_unfired, select_trials
 from chaos.pool import AllLostError, Answered, Began, Lost, Pool
@@ -42,14 +43,21 @@ class Limits:
     step: str = ""
     fault: str = ""
     plan: tuple[Action, ...] = ()
+    depth: Depth = Depth()
+
+    @property
+    def kills(self) -> int:
+        """How many kills a trial may have. Where trials are chosen otherwise, third ones are not looked for."""
+        return 2 if self.step or self.plan or self.fault not in ("", "deeper") else self.depth.kills
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One set of trials of one scenario."""
+    """One set of trials of one scenario. `origin` is the clean run in whose end its trials must end, None for its own."""
 
     scenario: Scenario
     trial_set: TrialSet
+    origin: Recording | None = None
 
     @property
     def group(self) -> str:
@@ -87,6 +95,16 @@ class _Task:
     converges_to: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What was made of the clean run of one set."""
+
+    work: Work
+    recording: Recording
+    enumeration: Enumeration
+    tasks: tuple[_Task, ...]
+
+
 Enumerate = Callable[[Recording, Scenario, TrialSet, int], Enumeration]
 """Makes trials of a recording of a scenario's set, numbered from the last argument."""
 
@@ -110,13 +128,18 @@ class Campaign:
         self._clock = clock
         self._kept_in_trouble: dict[Trial, str] = {}
         self._enumerate_one = enumerate_one
+        self._numbers: dict[str, int] = {}
 
     def run(self, scenarios: Sequence[Scenario], limits: Limits, seed: int) -> CampaignResult:
         """The whole campaign. Raises MisuseError when `limits` leave no trial, AllLostError when no zygote is left."""
         deadline = None if limits.budget_secs is None else self._clock() + limits.budget_secs
         works = [Work(scenario, trial_set) for scenario in scenarios for trial_set in scenario.trials]
+        works = [work for work in works if limits.depth.kills > 1 or not work.trial_set.label]
         recordings = self.record(works)
-        tasks, enumerations = self._enumerate(works, recordings, limits.plan)
+        made = self._enumerate(works, recordings, limits.plan)
+        recordings += self._go_deeper(made, limits, seed)
+        tasks = [task for one in made for task in one.tasks]
+        enumerations = tuple(one.enumeration for one in made)
         chosen_trials = select_trials([task.trial for task in tasks], limits.step, limits.fault, limits.plan)
         if tasks and not chosen_trials:
             raise MisuseError(_nothing_chosen(limits))
@@ -163,24 +186,51 @@ class Campaign:
             raise AllLostError(f"every clean run lost its zygote: {lost[-1]}")
         return [recordings[number] for number, _ in enumerate(works)]
 
-    def _enumerate(
-        self, works: Sequence[Work], recordings: Sequence[Recording], plan: tuple[Action, ...]
-    ) -> tuple[list[_Task], tuple[Enumeration, ...]]:
-        tasks: list[_Task] = []
-        enumerations: list[Enumeration] = []
-        numbers: dict[str, int] = {}
-        for work, recording in zip(works, recordings, strict=True):
-            if recording.result.verdict is not Verdict.PASS:
-                continue
-            name = work.scenario.name
-            one = self._enumerate_one(recording, work.scenario, work.trial_set, numbers.get(name, 0) + 1)
-            if plan and name not in numbers and not _has_trial(work.scenario, plan, recordings, works):
+    def _enumerate(self, works: Sequence[Work], recordings: Sequence[Recording], plan: tuple[Action, ...]) -> list[_Made]:
+        made: list[_Made] = []
+        passed = [pair for pair in zip(works, recordings, strict=True) if pair[1].result.verdict is Verdict.PASS]
+        nearest = _find_nearest(plan, passed) if plan else None
+        for work, recording in passed:
+            one = self._enumerate_one(recording, work.scenario, work.trial_set, self._number(work))
+            if work is nearest and not _has_trial(work.scenario, plan, recordings, works):
                 one = add_trial(one, plan)
-            numbers[name] = numbers.get(name, 0) + len(one.trials)
-            self._run.add_steps(one)
-            enumerations.append(one)
-            tasks += [_Task(work, trial, _expected_parts(work, recording, trial)) for trial in one.trials]
-        return tasks, tuple(enumerations)
+            made.append(self._make(work, recording, one))
+        return made
+
+    def _go_deeper(self, made: list[_Made], limits: Limits, seed: int) -> list[Recording]:
+        """Add what is made of third kills and deeper ones to `made`; the clean runs that this took."""
+        recordings: list[Recording] = []
+        above = [one for one in made if one.work.trial_set.label]
+        for kills in range(LEAST, limits.kills + 1):
+            sets = {id(trial): one for one in above for trial in one.enumeration.trials}
+            named = [(one.work.group, trial) for one in above for trial in one.enumeration.trials]
+            chosen = choose_deeper(named, limits.depth.pairs, seed)
+            if not chosen:
+                break
+            works = [
+                Work(one.work.scenario, make_deeper_set(trial, one.work.trial_set, kills), one.work.origin or one.recording)
+                for trial in chosen
+                for one in (sets[id(trial)],)
+            ]
+            found = self.record(works)
+            above = []
+            for work, recording in zip(works, found, strict=True):
+                if recording.result.verdict is Verdict.PASS:
+                    one = self._enumerate_one(recording, work.scenario, work.trial_set, self._number(work))
+                    above.append(self._make(work, recording, draw_trials(one, limits.depth.draws, seed)))
+            made += above
+            recordings += found
+        return recordings
+
+    def _number(self, work: Work) -> int:
+        """The number of the first trial that is made of a set now."""
+        return self._numbers.get(work.scenario.name, 0) + 1
+
+    def _make(self, work: Work, recording: Recording, one: Enumeration) -> _Made:
+        """Record what is made of one set."""
+        self._numbers[work.scenario.name] = max((trial.number for trial in one.trials), default=self._number(work) - 1)
+        self._run.add_steps(one)
+        return _Made(work, recording, one, tuple(_Task(work, trial, _expected_parts(work, recording, trial)) for trial in one.trials))
 
     def _run_trials(self, tasks: Sequence[_Task], stop_after: int | None, deadline: float | None) -> list[TrialResult]:
         self._watcher.begin("trials", len(tasks))
@@ -232,6 +282,13 @@ class Campaign:
         return result
 
 
+def _find_nearest(plan: tuple[Action, ...], passed: Sequence[tuple[Work, Recording]]) -> Work | None:
+    """The set of whose beginning a plan that somebody gave has the most; the first one when it has nothing of any."""
+    beginnings = [(len(work.trial_set.before), work) for work, _ in passed if plan[: len(work.trial_set.before)] == work.trial_set.before]
+    first = [(0, work) for work, _ in passed[:1]]
+    return max([*first, *beginnings], key=lambda one: one[0], default=(0, None))[1]
+
+
 def _has_trial(scenario: Scenario, plan: tuple[Action, ...], recordings: Sequence[Recording], works: Sequence[Work]) -> bool:
     """Whether a plan that somebody gave is that of a trial of the scenario already."""
     pairs = [(work, recording) for work, recording in zip(works, recordings, strict=True) if work.scenario.name == scenario.name]
@@ -245,10 +302,11 @@ def _expected_parts(work: Work, recording: Recording, trial: Trial) -> Mapping[s
     later = trial.plan[len(work.trial_set.before) :]
     if any(action.do == "edit" or action.who.startswith("command@") for action in later):
         return {}
-    may_differ = work.scenario.on_interrupted != "reissue" and not work.trial_set.label
-    if not recording.parts or may_differ or not work.trial_set.converges:
+    may_differ = work.scenario.on_interrupted != "reissue" and not work.trial_set.is_inside_recovery
+    origin = work.origin or recording
+    if not origin.parts or may_differ or not work.trial_set.converges:
         return {}
-    return {"final": recording.result.final, "parts": recording.parts}
+    return {"final": origin.result.final, "parts": origin.parts}
 
 
 def distrust(result: TrialResult, required: frozenset[str]) -> TrialResult:
@@ -293,7 +351,7 @@ def _find_gaps(enumerations: Sequence[Enumeration], results: Sequence[TrialResul
     for one in enumerations:
         numbers = {trial.number for trial in one.trials}
         mine = [result for result in results if result.trial.scenario == one.scenario and result.trial.number in numbers]
-        killed = find_fired(one.steps, one.prefix, "kill", mine).union(unreachable.step for unreachable in one.unreachable)
+        killed = find_fired(one.steps, one.prefix, one.does, mine).union(unreachable.step for unreachable in one.unreachable)
         frozen = find_fired(one.frozen, one.prefix, "freeze", mine)
         for steps, known, what in ((one.steps, killed, "killed nor unreachable"), (one.frozen, frozen, "frozen nor named as not to be")):
             missing = [step for step in steps if step not in known]

@@ -1,19 +1,62 @@
 """Modes, and the scenario files that ship with the package."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from chaos.depth import Depth
 from chaos.scenario import Scenario, load_scenario
-from chaos.trial_set import widen
+from chaos.trial_set import TrialSet, narrow, widen
 from eventlog.errors import MisuseError
 
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A mode: what it does, the folders of its scenarios, what it makes of their sets of trials, how deep it kills inside recovery."""
+
+    about: str
+    folders: tuple[str, ...]
+    choose_sets: Callable[[tuple[TrialSet, ...]], tuple[TrialSet, ...]]
+    depth: Depth = Depth()
+
+
+def _keep(sets: tuple[TrialSet, ...]) -> tuple[TrialSet, ...]:
+    return sets
+
+
+def _keep_recoveries(sets: tuple[TrialSet, ...]) -> tuple[TrialSet, ...]:
+    return tuple(one for one in sets if one.label)
+
+
 MODES = {
-    "ci": "the gate: every scenario of scenarios/ci and scenarios/regression, each with its sets of trials",
-    "soak": "the same scenarios without their limits: every step of every call is killed, in every set",
-}
+    "ci": Mode(
+        "the gate: every scenario, the heavier sets of trials sampled (`ci`), and a drawn few kills of depth 3",
+        ("ci", "regression", "lost", "stale"), narrow, Depth(3, 6, 2),
+    ),
+    "transactional": Mode(
+        "sessions that keep their image in the log: the scenarios of scenarios/ci and scenarios/regression, each set as it stands",
+        ("ci", "regression"), _keep,
+    ),
+    "recovery": Mode(
+        "kills inside recovery to depth 3: after each first crash that a set names by its label a second kill at each step of recovery, "
+        "and inside the recovery from each of these two third kills, drawn by the seed",
+        ("ci", "regression", "lost", "stale"), _keep_recoveries, Depth(3, 0, 2),
+    ),
+    "lost": Mode(
+        "something is taken away from a session: its workspace directory, its files, the machine it ran on; at steps of a call, between "
+        "calls, after a crash, after the last call",
+        ("lost",), _keep,
+    ),
+    "stale": Mode(
+        "the newest image is stale, as a process that was kept writes a file of it: it is never what a restore aims at",
+        ("stale",), _keep,
+    ),
+    "soak": Mode(
+        "every scenario without limits: every step of every call is killed, in every set, and every third kill inside recovery",
+        ("ci", "regression", "lost", "stale"), widen, Depth(3),
+    ),
+}  # fmt: skip
 SCENARIOS = Path(__file__).resolve().parent.parent / "scenarios"
-_FOLDERS = {"ci": ("ci", "regression"), "soak": ("ci", "regression")}
 
 
 def check_mode(mode: str) -> str:
@@ -25,7 +68,7 @@ def check_mode(mode: str) -> str:
 
 def find_files(mode: str, root: Path = SCENARIOS) -> list[Path]:
     """The scenario files of a mode, in order of name."""
-    return [file for folder in _FOLDERS[check_mode(mode)] for file in sorted((root / folder).glob("*.toml"))]
+    return [file for folder in MODES[check_mode(mode)].folders for file in sorted((root / folder).glob("*.toml"))]
 
 
 def load_mode(mode: str, root: Path = SCENARIOS) -> list[Scenario]:
@@ -39,19 +82,25 @@ def load_mode(mode: str, root: Path = SCENARIOS) -> list[Scenario]:
         loaded[scenario.name] = file
         scenarios.append(scenario)
     if not scenarios:
-        raise MisuseError(f"{root}: holds no scenario of mode {mode}; put a TOML file into {root / _FOLDERS[mode][0]}")
+        raise MisuseError(f"{root}: holds no scenario of mode {mode}; put a TOML file into {root / MODES[mode].folders[0]}")
     return scenarios
 
 
-def _widen_for(mode: str, scenarios: Sequence[Scenario]) -> Sequence[Scenario]:
-    return [replace(one, trials=widen(one.trials)) for one in scenarios] if mode == "soak" else scenarios
+def _choose_sets(mode: str, scenarios: Sequence[Scenario]) -> Sequence[Scenario]:
+    """The scenarios with their sets of trials as the mode has them, without those of which it has none. A plan of its own is one set."""
+    choose_sets = MODES[check_mode(mode)].choose_sets
+    chosen = [replace(one, trials=choose_sets(one.trials)) for one in scenarios]
+    return [one for one in chosen if one.trials]
 
 
 def choose(mode: str, wanted: str, root: Path = SCENARIOS) -> Sequence[Scenario]:
     """The scenarios to run: all of the mode for "", the one of that name, or the one in the file `wanted` (ends in .toml or holds a /)."""
     if wanted.endswith(".toml") or "/" in wanted:
-        return _widen_for(mode, [load_scenario(Path(wanted))])
-    scenarios = _widen_for(mode, load_mode(mode, root))
+        chosen = _choose_sets(mode, [load_scenario(Path(wanted))])
+        if not chosen:
+            raise MisuseError(f"{wanted}: has no set of trials for mode {mode}, which takes those with a label; use another mode")
+        return chosen
+    scenarios = _choose_sets(mode, load_mode(mode, root))
     chosen = [scenario for scenario in scenarios if wanted in ("", scenario.name)]
     if not chosen:
         names = ", ".join(scenario.name for scenario in scenarios)

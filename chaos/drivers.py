@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Mapping
@@ -20,6 +21,8 @@ from recovery.settings import read_settings
 from recovery.space.kernel import name_process
 
 HARNESS_FAILED = 99
+PERSON = "person:"
+"""Begins the entry of a driver that a person starts: the rest is a command of `recovery` without the state directory."""
 ROOT_SIDE_NAME = ".crashworthy-side"
 """The engine's own name inside a root: what is tried there while the side directory is readied is nobody's content (rule R2)."""
 HANDED_ON = ("SESSION_KILL_MARK", "SESSION_SPACE")
@@ -40,6 +43,16 @@ class Place:
     @property
     def state(self) -> Path:
         return self.directory / "state"
+
+    @property
+    def away(self) -> Path:
+        """Where the workspace is moved when it is taken away."""
+        return self.directory / "away"
+
+    @property
+    def boot(self) -> Path:
+        """Holds the boot id that drivers find, where a trial has restarted the machine."""
+        return self.directory / "boot"
 
     @property
     def outside(self) -> Path:
@@ -107,7 +120,7 @@ def noting_environment(place: Place) -> dict[str, str]:
 
 
 def start_driver(scenario: Scenario, place: Place, epoch: int, entry: str, environment: Mapping[str, str]) -> int:
-    """Start the driver of `epoch`; its pid, a child of this process."""
+    """Start the driver of `epoch`; its pid, a child of this process. `entry` is `fork`, `exec`, or a person's command (PERSON)."""
     if entry == "exec":
         place.session.write_text(session_toml(scenario, place), "utf-8")
     pid = os.fork()
@@ -118,6 +131,11 @@ def start_driver(scenario: Scenario, place: Place, epoch: int, entry: str, envir
         if entry == "exec":
             path = os.pathsep.join(sys.path)
             arguments = [sys.executable, "-m", "recovery", "run", str(place.session)]
+            os.execve(sys.executable, arguments, {**environment, "PYTHONPATH": path})
+        if entry.startswith(PERSON):
+            path = os.pathsep.join(sys.path)
+            verb, *more = shlex.split(entry.removeprefix(PERSON))
+            arguments = [sys.executable, "-m", "recovery", verb, str(place.state), *more]
             os.execve(sys.executable, arguments, {**environment, "PYTHONPATH": path})
         _drive_forked(scenario, place, environment)
     except BaseException:  # noqa: BLE001
@@ -141,9 +159,24 @@ def _drive_forked(scenario: Scenario, place: Place, environment: Mapping[str, st
     gc.disable()  # a collection would touch, and so copy, what is shared with the zygote
     steps.install(steps.hook_from_environment(environment))
     order = Order(str(place.state), to_session(scenario, place))
-    code = drive(order, read_settings(environment), Ports(SystemClock(), RandomIds(), LinuxHost()))
+    code = drive(order, read_settings(environment), Ports(SystemClock(), RandomIds(), find_host(place)))
     sys.stderr.flush()
     os._exit(code)
+
+
+class Restarted(LinuxHost):
+    """This machine under another boot id, as after a restart."""
+
+    def __init__(self, boot: str) -> None:
+        self._boot = boot
+
+    def boot_id(self) -> str:
+        return self._boot
+
+
+def find_host(place: Place) -> LinuxHost:
+    """The machine as drivers of a trial find it."""
+    return Restarted(place.boot.read_text("ascii")) if place.boot.exists() else LinuxHost()
 
 
 def to_session(scenario: Scenario, place: Place) -> Session:

@@ -27,7 +27,7 @@ class Unreachable:
 @dataclass(frozen=True, slots=True)
 class Enumeration:
     """What the recording of one trial set makes: `steps` are its distinct steps, each killed by a trial or `unreachable`; `frozen` are
-    those at which a trial freezes, `not_frozen` the others of a set that freezes."""
+    those at which a trial freezes, `not_frozen` the others of a set that freezes. `does` is what is done in place of a kill."""
 
     scenario: str
     steps: tuple[str, ...]
@@ -37,6 +37,7 @@ class Enumeration:
     prefix: tuple[Action, ...] = ()
     frozen: tuple[str, ...] = ()
     not_frozen: tuple[Unreachable, ...] = ()
+    does: str = "kill"
 
 
 def enumerate_trials(recording: Recording, scenario: Scenario, trial_set: TrialSet, first_number: int = 1) -> Enumeration:
@@ -55,22 +56,33 @@ def enumerate_trials(recording: Recording, scenario: Scenario, trial_set: TrialS
         trial = Trial(first_number, scenario.name, scenario.plan, fault="kill")
         return Enumeration(recording.scenario, steps, (trial,), left_out, recording.kill_mark)
     unprovable = _find_unprovable(steps) if recording.kill_mark == "environment" else frozenset()
-    killed, unreachable = _choose_killed(steps, trial_set, unprovable)
+    killed, unreachable = _choose_killed(steps, trial_set, unprovable, find_first_epoch(steps, recording.prefix))
     frozen, not_frozen = _choose_frozen(steps, trial_set, unprovable)
-    fault = "again" if trial_set.label else "edit" if any(action.do == "edit" for action in recording.prefix) else "kill"
-    plans = [((*recording.prefix, Action(step, "kill")), "fork", fault) for step in killed]
+    fault = _name_fault(trial_set, recording.prefix)
+    does = "lose" if trial_set.lose else "kill"
+    plans = [((*recording.prefix, Action(step, does, path=trial_set.lose), *trial_set.then), "fork", fault) for step in killed]
     plans += [(_freeze_plan(recording.prefix, step), "fork", "freeze") for step in frozen]
     plans += [((Action(EXEC_STEP, "kill"),), "exec", "exec")] if _has_exec(steps, trial_set) else []
     trials = tuple(
         Trial(number, scenario.name, plan, entry, fault, recording.saved if entry == "fork" else 0)
         for number, (plan, entry, fault) in enumerate(plans, first_number)
     )
-    return Enumeration(recording.scenario, steps, trials, unreachable, recording.kill_mark, recording.prefix, frozen, not_frozen)
+    return Enumeration(recording.scenario, steps, trials, unreachable, recording.kill_mark, recording.prefix, frozen, not_frozen, does)
+
+
+def _name_fault(trial_set: TrialSet, prefix: Sequence[Action]) -> str:
+    """The name in `FAULTS` under which the kills of a set are counted."""
+    if trial_set.is_inside_recovery:
+        return "deeper" if trial_set.depth > 2 else "again"
+    if trial_set.lose or any(action.do == "lose" for action in (*prefix, *trial_set.then)):
+        return "lose"
+    return "edit" if any(action.do == "edit" for action in prefix) else "kill"
 
 
 def _has_exec(steps: Sequence[str], trial_set: TrialSet) -> bool:
     """Whether a set has the trial of the real command: one that kills drivers from nothing, and is not a sample."""
-    return EXEC_STEP in steps and not trial_set.before and not trial_set.sample and "driver" in trial_set.kill
+    is_plain = not (trial_set.before or trial_set.sample or trial_set.lose or trial_set.then)
+    return is_plain and EXEC_STEP in steps and "driver" in trial_set.kill
 
 
 def add_trial(one: Enumeration, plan: tuple[Action, ...]) -> Enumeration:
@@ -80,9 +92,8 @@ def add_trial(one: Enumeration, plan: tuple[Action, ...]) -> Enumeration:
 
 
 def _choose_killed(
-    steps: Sequence[str], trial_set: TrialSet, unprovable: frozenset[str]
+    steps: Sequence[str], trial_set: TrialSet, unprovable: frozenset[str], first: int
 ) -> tuple[tuple[str, ...], tuple[Unreachable, ...]]:
-    first = min((parsed.epoch for parsed in map(parse_step, steps) if parsed.role == "driver"), default=1)
     window, recovery = _find_window(steps, trial_set, first), _find_recovery(steps, first)
     reasons: dict[str, str] = {}
     for step in steps:
@@ -95,12 +106,20 @@ def _choose_killed(
             reasons[step] = "not yet"
         elif step not in window:
             reasons[step] = "not in this scenario"
-        elif trial_set.label and step not in recovery:
+        elif trial_set.is_inside_recovery and step not in recovery:
             reasons[step] = "not in this scenario"  # before and after recovery: killed by a set without a label
     aimed = [step for step in steps if step not in reasons]
     sampled = _sample(aimed, trial_set.sample)
-    reasons |= {step: "not in this scenario" for step in aimed if step not in sampled}
+    reasons |= {step: "sampled" for step in aimed if step not in sampled}
     return tuple(sampled), tuple(Unreachable(step, reasons[step]) for step in steps if step in reasons)
+
+
+def find_first_epoch(steps: Sequence[str], prefix: Sequence[Action]) -> int:
+    """The epoch of the first driver that was recorded; after a kill that of the killed process's successor: what is left of the killed
+    epoch may pass steps on its way out."""
+    epochs = [parsed.epoch for parsed in map(parse_step, steps) if parsed.role == "driver"]
+    after = parse_step(prefix[-1].at).epoch if prefix and prefix[-1].do == "kill" and prefix[-1].at else 0
+    return min((epoch for epoch in epochs if epoch > after), default=min(epochs, default=1))
 
 
 def _find_window(steps: Sequence[str], trial_set: TrialSet, epoch: int) -> frozenset[str]:

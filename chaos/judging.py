@@ -29,6 +29,8 @@ class Judgement(msgspec.Struct, frozen=True):
     final: str | None = None
     final_parts: dict[str, Any] | None = None
     events: tuple[dict[str, Any], ...] = ()
+    lost_calls: int = 0
+    bound: int = 0
 
 
 class OracleProcess:

@@ -29,26 +29,21 @@ Review = Callable[[CampaignResult], CampaignResult]
 
 
 UNREACHABLE_LABELS = {
-    Label.RESTORE_UNSYNCED_HEAD: "needs another boot",
-    Label.RESTORE_BY_PERSON: "needs `recovery restore`, a person's command",
-    Label.REBUILD_BY_PERSON: "needs `recovery settle --rebuild`, a person's command",
     Label.RAN_BY_PERSON: "needs `recovery settle --ran`, a person's command",
     Label.NOT_RUN_BY_PERSON: "needs `recovery settle --not-run`, a person's command",
     Label.UNDO_BY_PERSON: "needs `recovery settle --undo`, a person's command",
     Label.ACCEPT_BY_PERSON: "needs `recovery settle --accept-workspace`, a person's command",
     Label.EXCLUDE_BY_PERSON: "needs `recovery settle --exclude`, a person's command",
-    Label.COMPLETE_WITHOUT_LEDGER: "no fault of this version takes the ledger away",
-    Label.LEDGER_LOST: "no fault of this version takes the ledger away",
-    Label.LEDGER_EXCHANGED: "no fault of this version takes the ledger away",
-    Label.LEDGER_DAMAGED: "no fault of this version damages the ledger",
-    Label.LOG_BEHIND_ADOPT: "no fault of this version puts an old log back",
-    Label.LOG_BEHIND_RESTORE: "no fault of this version puts an old log back",
-    Label.ROOT_LOST: "no fault of this version takes the workspace root away",
-    Label.ROOT_LOST_BY_CALL: "no fault of this version takes the workspace root away",
-    Label.COMPLETE_REBUILD: "no fault of this version takes the workspace root away",
-    Label.INTERRUPT_RESTORED: "a restore that interrupts settles its call in the same commit",
+    Label.COMPLETE_WITHOUT_LEDGER: "no fault of this version touches the ledger",
+    Label.LEDGER_LOST: "no fault of this version touches the ledger",
+    Label.LEDGER_EXCHANGED: "no fault of this version touches the ledger",
+    Label.LEDGER_DAMAGED: "no fault of this version touches the ledger",
+    Label.LOG_BEHIND_ADOPT: "no fault of this version puts back older log files",
+    Label.LOG_BEHIND_RESTORE: "no fault of this version puts back older log files",
+    Label.ROOT_UNMOUNTED: "no fault of this version unmounts a workspace",
+    Label.ASK: "no scenario of this version answers it",
 }
-"""Decisions to which neither a kill, a freeze nor an edit leads, with the reason."""
+"""Decisions to which no fault of a campaign leads, with the reason."""
 
 
 class Silent:

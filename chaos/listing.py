@@ -49,7 +49,7 @@ def list_faults(json: Json = "") -> None:
 @list_app.command("modes")
 def list_modes(json: Json = "") -> None:
     """List what --mode takes."""
-    _show_table(MODES, "mode", json)
+    _show_table({name: mode.about for name, mode in MODES.items()}, "mode", json)
 
 
 @list_app.command("levels")

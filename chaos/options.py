@@ -9,8 +9,9 @@ from pathlib import Path
 
 from chaos.actions import parse_plan
 from chaos.campaign import Limits
-from chaos.catalogue import check_mode, choose
+from chaos.catalogue import MODES, check_mode, choose
 from chaos.console import check_target
+from chaos.depth import Depth
 from chaos.drivers import HANDED_ON
 from chaos.plan import FAULTS
 from chaos.results import Action
@@ -48,6 +49,7 @@ class Options:
     require_coverage: bool = False
     level: str = STEP
     require: str = ""
+    depth: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class Request:
 
 def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
     """The request; `seed`, `jobs` and `out` stand in for what was not given."""
-    for name, value in (("runs", options.runs), ("jobs", options.jobs), ("stop-after", options.stop_after)):
+    for name, value in (("runs", options.runs), ("jobs", options.jobs), ("stop-after", options.stop_after), ("depth", options.depth)):
         if value is not None and value < 1:
             raise MisuseError(f"--{name} {value} must be at least 1")
     if options.seed is not None and options.seed < 0:
@@ -90,6 +92,7 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
         step=format_step(parse_short_step(options.step, "--step")) if options.step else "",
         fault="" if is_syscall else _check_fault(options.fault),
         plan=_check_plan(options),
+        depth=_choose_depth(options, is_syscall),
     )
     scenarios = choose(options.mode, options.scenario or (str(DEFAULT_SCENARIO) if is_syscall else ""))
     if is_syscall:
@@ -171,12 +174,21 @@ def write_command(program: str, options: Options, seed: int) -> str:
         ("--plan", options.plan),
         ("--engine", options.engine),
         ("--stop-after", options.stop_after),
+        ("--depth", options.depth),
         ("--require", options.require),
         ("--seed", seed),
     )
     words = [word for name, value in given if value not in (None, "") for word in (name, str(value))]
     flags = ["--require-coverage"] if options.require_coverage else []
     return shlex.join([*shlex.split(program), *words, *flags])
+
+
+def _choose_depth(options: Options, is_syscall: bool) -> Depth:
+    """How deep recovery is killed: as the mode says, but for a depth that was given."""
+    depth = MODES[check_mode(options.mode)].depth
+    if is_syscall and options.depth is not None:
+        raise MisuseError("--depth counts kills inside recovery, and --level syscall makes one kill a trial; leave one of the two away")
+    return Depth() if is_syscall else depth if options.depth is None else replace(depth, kills=options.depth)
 
 
 def _check_plan(options: Options) -> tuple[Action, ...]:

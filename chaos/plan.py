@@ -15,8 +15,11 @@ FAULTS = {
     "freeze": "SIGSTOP at the step while a successor runs to its end; then the process is woken, if it still lives: a driver must exit 75; "
     "one that holds the log's or the ledger's lock must have been killed by the successor",
     "edit": "a kill after somebody else edited the workspace: between calls, during one, after a crash; nothing of it may be lost",
+    "lose": "the workspace or another part of the session is taken away: at a step, between calls, after a crash, after the last call "
+    "(chaos/README has what can be lost)",
     "syscall": "SIGKILL by strace as an unprepared `recovery run` enters one of its system calls (--level syscall)",
     "again": "a second kill, inside the recovery from a first one; all placements must converge to one final state",
+    "deeper": "a third kill (--depth N: and more), inside the recovery from the second one; it must converge to the same state",
 }
 UNREACHABLE_REASONS = ("lock held", "not in this scenario", "process already gone by then", "platform", "not yet", "sampled", "not drawn")
 

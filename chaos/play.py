@@ -5,6 +5,8 @@ state, a process that is gone. An action that cannot be carried out any more end
 """
 
 import os
+import re
+import shlex
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +16,7 @@ from typing import Any, Protocol
 
 from blake3 import blake3
 
-from chaos.drivers import Place
+from chaos.drivers import PERSON, Place
 from chaos.processes import (
     end_everything,
     holds_write_lock,
@@ -45,12 +47,19 @@ from chaos.stage import (
     trace_size,
 )
 from chaos.step import Lock, lock_of, parse_step
+from chaos.taking import TAKING
 
 MOST_DRIVERS = 8
 QUIET_SECS = 10.0
 STOP_SECS = 10.0
 STALE = 75
 AGAIN = 1
+PARKED = 78
+MOST_ANSWERS = 4
+STARTS = ("start", "person")
+ENDS_ALL = ("boot",)
+"""Losses that no process outlives."""
+_ROOT = re.compile(r"\b[0-9a-f]{64}\b")
 WRITERS = ("worker", "command", "shim", "fork")
 """Roles of processes that may change the workspace; a fork is one that has not said yet what it is."""
 
@@ -85,8 +94,8 @@ class Woken:
 @dataclass(slots=True)
 class Played:
     """What came of it. `edits` are those of the plan as the oracle is told of them, `looks` what the workspace held before each successor
-    started (where nothing lived that could write in it), `held` the epochs of processes frozen with a lock and the log's head then,
-    `recorded_from` is the size of the trace when the plan was through."""
+    started (where nothing lived that could write in it), `parked` the words with which drivers asked for a person, `held` the epochs of
+    processes frozen with a lock and the log's head then, `recorded_from` is the size of the trace when the plan was through."""
 
     faults: list[Fault] = field(default_factory=list)
     findings: list[OracleVerdict] = field(default_factory=list)
@@ -95,6 +104,7 @@ class Played:
     held: list[tuple[int, int]] = field(default_factory=list)
     edits: list[dict[str, Any]] = field(default_factory=list)
     looks: list[Listing] = field(default_factory=list)
+    parked: list[str] = field(default_factory=list)
     trouble: str = ""
     recorded_from: int = 0
 
@@ -120,6 +130,7 @@ class Play:
         self._killed: set[int] = set()
         self._frozen: dict[str, int] = {}
         self._kept: Listing = {}
+        self._away = self._list_away()
         self._judged = 0
         self._is_over = any(ended.code == 0 for ended in part.before)
         self.played = Played(ends=list(part.before))
@@ -131,6 +142,7 @@ class Play:
         if left and not self.played.trouble:
             self.played.findings.append(OracleVerdict("processes", Verdict.FAIL, f"processes {left} outlived the session"))
         self._check_kept()
+        self._check_away()
         return self.played
 
     def run_plan_only(self, quiet_secs: float) -> bool:
@@ -162,14 +174,16 @@ class Play:
                 self.played.trouble = f"{type(error).__name__}: {error}"
 
     def _play_plan(self) -> None:
-        if self._part.plan and not self._part.plan[0].at and self._part.plan[0].do not in ("start", "edit"):
+        if self._part.plan and not self._part.plan[0].at and self._part.plan[0].do not in ("start", "edit", "lose", "parked", "person"):
             self._start_next()  # the first action is aimed at a process that lives
         for action in self._part.plan:
+            begun = trace_size(self._place)
             fault = self._carry_out(action)
             self.played.faults.append(fault)
+            # What an action starts passes steps at once, and they come after it.
+            self.played.recorded_from = begun if action.do in STARTS else trace_size(self._place)
             if not fault.fired:
                 break
-        self.played.recorded_from = trace_size(self._place)
 
     def _carry_out(self, action: Action) -> Fault:
         reached = None
@@ -197,6 +211,12 @@ class Play:
                 return self._await_end(action)
             case "edit":
                 return self._edit(action, reached)
+            case "lose":
+                return self._lose(action, reached)
+            case "parked":
+                return self._await_parked(action)
+            case "person":
+                return self._ask_person(action)
             case _:
                 return Fault(action.at, action.do, False, False, note="this verb is not known")
 
@@ -249,10 +269,25 @@ class Play:
     # Doing
 
     def _start_next(self) -> None:
+        self._begin(self._find_answer() or self._part.entry)
+
+    def _begin(self, entry: str) -> None:
         self._kept.update(self._list_quarantine())
-        if self._stage.newest and not self._has_writer():
+        if self._stage.newest and not self._has_writer() and self._place.work.is_dir():
             self.played.looks.append(self._observer.list_tree(self._place.work))
-        self._stage.start(self._next_epoch(), self._part.entry)
+        self._stage.start(self._next_epoch(), entry)
+
+    def _find_answer(self) -> str:
+        """The command that a person runs because of how the newest driver ended, as an entry; "" for none."""
+        newest = max(self.played.ends, key=lambda ended: ended.epoch, default=None)
+        if newest is None or newest.code != PARKED:
+            return ""
+        words = self._last_words(newest.epoch)
+        command = next((command for text, command in self._scenario.answers if text in words), "")
+        if not command or sum(ended.code == PARKED for ended in self.played.ends) > MOST_ANSWERS:
+            return ""
+        roots = _ROOT.findall(words)
+        return PERSON + self._fill(command).replace("{root}", roots[-1] if roots else "")
 
     def _list_quarantine(self) -> Listing:
         quarantine = self._place.find_quarantine()
@@ -417,6 +452,62 @@ class Play:
             self._stage.open_wanted_gate()
         return Fault(action.at, "edit", True, True)
 
+    def _lose(self, action: Action, reached: Reached | None) -> Fault:
+        """Take something away; it fired when that is seen. What stood in the workspace until now is nothing that recovery could find."""
+        if self._is_over:
+            return Fault(action.at, "lose", bool(reached), False, note="the session had ended before")
+        if action.path in ENDS_ALL and self._stage.running():
+            return Fault(action.at, "lose", bool(reached), False, note="a driver lives, which a restart would have ended")
+        if action.path in ENDS_ALL:
+            end_everything(os.getpid(), self._observer.pid)
+        taking = TAKING[action.path]
+        before = self._observer.list_tree(self._place.work) if action.path == "files" else {}
+        taking.carry_out(self._place)
+        is_done = taking.is_done(self._place)
+        removed = [{"path": path, "content": None, "head": self._read_head()} for path in sorted(before) if path]
+        self.played.edits += removed
+        self.played.looks.clear()
+        self._away = self._list_away()
+        if reached is not None:
+            release(reached)
+            self._stage.open_wanted_gate()
+        return Fault(action.at, "lose", True, is_done, note="" if is_done else f"{action.path}: it is not seen to be so")
+
+    def _list_away(self) -> Listing | None:
+        return self._observer.list_tree(self._place.away) if self._place.away.is_dir() else None
+
+    def _check_away(self) -> None:
+        """A directory that was moved away is nobody's but who moved it: whatever recovery does, it does elsewhere."""
+        if self._away is not None and self._away != self._list_away():
+            detail = "the workspace that was moved away was changed where it lies now"
+            self.played.findings.append(OracleVerdict("left-alone", Verdict.FAIL, detail))
+
+    def _await_parked(self, action: Action) -> Fault:
+        """The end of a driver that needs a person: 78 and the words for it."""
+        epoch = int(action.who.partition("@")[2])
+        deadline = time.monotonic() + DRIVER_SECS
+        if epoch == self._stage.newest + 1 and not self._is_over:
+            self._start_next()
+        while epoch in self._stage.running():
+            self._look(f"{action.who} to end", deadline)
+        ended = next((ended for ended in self.played.ends if ended.epoch == epoch), None)
+        if ended is None:
+            return Fault("", "parked", False, False, note="it was never started", who=action.who)
+        words = self._last_words(epoch)
+        note = "" if ended.code == PARKED and action.path in words else f"it ended with {ended.code}: {words}"
+        if note:
+            detail = f"{action.who} should have ended with {PARKED} and {action.path!r}: {note}"
+            self.played.findings.append(OracleVerdict("parked", Verdict.FAIL, detail))
+        return Fault("", "parked", True, not note, note=note, who=action.who)
+
+    def _ask_person(self, action: Action) -> Fault:
+        """Start a person's command, as `start` does a driver; how it ends is judged as a driver's end is."""
+        self._begin(PERSON + self._fill(action.path))
+        return Fault("", "person", True, True)
+
+    def _fill(self, command: str) -> str:
+        return command.replace("{workspace}", shlex.quote(str(self._place.work)))
+
     # To the end
 
     def _finish(self) -> None:
@@ -459,11 +550,22 @@ class Play:
                 detail = f"the superseded driver {ended.epoch} ended with {ended.code} instead of {STALE}: {self._last_words(ended.epoch)}"
                 self.played.findings.append(OracleVerdict("fencing-exit", Verdict.FAIL, detail))
         elif ended.code == 0:
-            self._is_over = True
+            self._is_over = not ended.command or ended.command.startswith("drive")
+        elif ended.code == PARKED and (self._is_meant_to_park(ended.epoch) or self._find_answer()):
+            words = self._last_words(ended.epoch)
+            self.played.parked += [text for text in self._texts() if text in words]
         elif ended.code != AGAIN:
             self._is_over = True
             detail = f"driver {ended.epoch} ended with {ended.code} and the session is not finished: {self._last_words(ended.epoch)}"
             self.played.findings.append(OracleVerdict("liveness", Verdict.FAIL, detail))
+
+    def _texts(self) -> list[str]:
+        """What a driver that needs a person may say in this trial."""
+        planned = [action.path for action in self._part.plan if action.do == "parked"]
+        return list(dict.fromkeys([*planned, *(text for text, _ in self._scenario.answers)]))
+
+    def _is_meant_to_park(self, epoch: int) -> bool:
+        return any(action.do == "parked" and action.who == f"driver@{epoch}" for action in self._part.plan)
 
     def _has_raised(self, epoch: int) -> bool:
         return any(traced.step.startswith(f"driver@{epoch}:floor.commit.after:") for traced in read_trace(self._place))

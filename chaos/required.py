@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from chaos.results import Action
 from chaos.scenario import Scenario
 
-ALWAYS = frozenset({"workspace-equals-log", "chain", "order", "fencing", "laundering", "acknowledged"})
+ALWAYS = frozenset({"workspace-equals-log", "chain", "order", "fencing", "laundering", "acknowledged", "lost-work"})
 
 
 def required_oracles(scenario: Scenario, plan: Sequence[Action] = (), *, converges: bool = False) -> frozenset[str]:

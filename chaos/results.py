@@ -92,7 +92,8 @@ class OracleVerdict(msgspec.Struct, frozen=True):
 
 class TrialResult(msgspec.Struct, frozen=True):
     """All that a report needs of one trial. `drivers` holds (epoch, exit code or minus the signal) in the order of their ends,
-    `decisions` the labels in the order decided, `digest` the history digest, `final` a digest of the state that the session ended in."""
+    `decisions` the labels in the order decided, `digest` the history digest, `final` a digest of the state that the session ended in,
+    `lost_calls` how many acknowledged calls the log's head has not, of `bound` that may be lost."""
 
     trial: Trial
     verdict: Verdict
@@ -108,6 +109,8 @@ class TrialResult(msgspec.Struct, frozen=True):
     decisions: tuple[str, ...] = ()
     digest: str = ""
     final: str = ""
+    lost_calls: int = 0
+    bound: int = 0
 
 
 class Recording(msgspec.Struct, frozen=True):

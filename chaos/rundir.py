@@ -100,6 +100,7 @@ class RunDirectory:
             "first": min((trial.number for trial in enumeration.trials), default=1),
             "kill_mark": enumeration.kill_mark,
             "before": format_plan(enumeration.prefix),
+            "does": enumeration.does,
             "frozen": enumeration.frozen,
             "not_frozen": [{"step": one.step, "reason": one.reason} for one in enumeration.not_frozen],
         }

@@ -20,6 +20,8 @@ from chaos.trees import copy_tree, empty_tree
 from recovery.workspace.side import read_root_identity
 
 QUIET_SECS = 1.5
+SAVABLE = ("kill", "edit", "lose", "parked")
+"""What a saved state may end with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class SavedState:
     faults: tuple[Fault, ...] = ()
     ends: tuple[Ended, ...] = ()
     edits: tuple[dict[str, Any], ...] = ()
+    parked: tuple[str, ...] = ()
 
 
 class SavedStates:
@@ -51,7 +54,7 @@ class SavedStates:
     def find_longest(self, scenario: Scenario, actions: tuple[Action, ...], directory: Path) -> int:
         """How many of the first `actions` can be saved."""
         for length in range(len(actions), 0, -1):
-            if actions[length - 1].do in ("kill", "edit") and self._find(scenario, actions[:length], directory) is not None:
+            if actions[length - 1].do in SAVABLE and self._find(scenario, actions[:length], directory) is not None:
                 return length
         return 0
 
@@ -66,7 +69,7 @@ class SavedStates:
         play = Play(scenario, place, Part(actions), self._observer)
         is_quiet = play.run_plan_only(QUIET_SECS)
         state = None
-        if is_quiet and _has_own_identity(place):
+        if is_quiet and (any(action.do == "lose" for action in actions) or _has_own_identity(place)):
             copy = directory.parent / f"{directory.name}-saved" / f"{os.getpid()}-{len(self._states)}"
             copy.mkdir(parents=True)
             place.trace.unlink(missing_ok=True)
@@ -74,7 +77,8 @@ class SavedStates:
                 (place.outside / name).unlink(missing_ok=True)  # they are for a command still to come
             place.socket.unlink()
             copy_tree(directory, copy)
-            state = SavedState(copy, tuple(play.played.faults), tuple(play.played.ends), tuple(play.played.edits))
+            done = play.played
+            state = SavedState(copy, tuple(done.faults), tuple(done.ends), tuple(done.edits), tuple(done.parked))
         empty_tree(directory)
         return state
 

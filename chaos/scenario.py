@@ -52,6 +52,7 @@ KEYS = (
     "compare_output",
     "plan",
     "trials",
+    "answers",
 )
 """What a scenario file may hold at its top; `calls` stands for [[call]] tables."""
 _SEED_KEYS: dict[SeedKind, tuple[str, ...]] = {
@@ -85,6 +86,7 @@ class Scenario:
     `witnessed` are indexes of `calls` from 0. `ready` and `gate` are file names in the trial's outside directory ("" for none): a
     command makes `ready` when it waits, the runner makes `gate` to let it go on. A `plan` of its own makes it one trial, else `trials`
     say which there are. `needs` are programs without which it is unavailable (chaos/needs.py); `profile` is what the session leaves out.
+    `answers` are what a person does after a driver that ended with 78: words of its last line, and the command of `recovery` for them.
     """
 
     name: str
@@ -100,6 +102,7 @@ class Scenario:
     trials: tuple[TrialSet, ...] = (TrialSet(),)
     needs: tuple[str, ...] = ()
     profile: Profile = field(default_factory=Profile)
+    answers: tuple[tuple[str, str], ...] = ()
 
 
 def load_scenario(file: Path) -> Scenario:
@@ -133,6 +136,7 @@ def to_json(scenario: Scenario) -> dict[str, Any]:
         "trials": [trial_set_to_json(one) for one in scenario.trials],
         "needs": list(scenario.needs),
         "exclude": list(scenario.profile.excludes),
+        "answers": dict(scenario.answers),
     }
 
 
@@ -163,6 +167,7 @@ def _parse(table: Mapping[str, Any], calls: tuple[Call, ...], where: str) -> Sce
         trials=parse_trial_sets(table.get("trials", []), where),
         needs=_needs(table, where),
         profile=parse_profile(table.get("exclude", []), [], where),
+        answers=_answers(table, where),
     )
 
 
@@ -303,6 +308,13 @@ def _check_place(entry: SeedEntry, kinds: Mapping[bytes, SeedKind], where: str) 
         raise MisuseError(f"{where}: {entry.path!r} was made as a parent of an earlier entry; put it before that")
     if entry.kind == "hardlink" and kinds.get(entry.target) != "file":
         raise MisuseError(f"{where}: a hard link's target must be the path of an earlier file, found {entry.target!r}")
+
+
+def _answers(table: Mapping[str, Any], where: str) -> tuple[tuple[str, str], ...]:
+    answers = table.get("answers", {})
+    if not isinstance(answers, Mapping) or not all(isinstance(command, str) and command for command in answers.values()):
+        raise MisuseError(f'{where}: answers must be a table of commands by words, such as root_replaced = "settle --rebuild"')
+    return tuple(answers.items())
 
 
 def _parse_plan(tables: Any, where: str) -> tuple[Action, ...]:

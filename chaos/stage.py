@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 
-from chaos.drivers import Place, driver_environment, start_driver
+from chaos.drivers import PERSON, Place, driver_environment, start_driver
 from chaos.processes import list_descendants
 from chaos.scenario import Scenario
 from chaos.step import Step, parse_step
@@ -36,11 +36,13 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A driver ended: its exit code, or minus the signal. `superseded` tells that a newer driver had been started before."""
+    """A driver ended: its exit code, or minus the signal. `superseded` tells that a newer driver had been started before, `command` what a
+    person had it do, "" where it drove."""
 
     epoch: int
     code: int
     superseded: bool = False
+    command: str = ""
 
 
 class Stage:
@@ -57,6 +59,7 @@ class Stage:
         self._listener.bind(str(place.socket))
         self._listener.listen(64)
         self._drivers: dict[int, tuple[int, int]] = {}
+        self._commands: dict[int, str] = {}
         self.armed = set(armed)
         self.waiting: dict[str, Reached] = {}
         self.ends: list[Ended] = []
@@ -86,6 +89,7 @@ class Stage:
         environment = driver_environment(self._place, epoch, wait, tell - wait, lock_secs)
         pid = start_driver(self._scenario, self._place, epoch, entry, environment)
         self._drivers[epoch] = (pid, os.pidfd_open(pid))
+        self._commands[epoch] = entry.removeprefix(PERSON) if entry.startswith(PERSON) else ""
         self.newest = max(self.newest, epoch)
         return pid
 
@@ -151,7 +155,7 @@ class Stage:
         status = os.waitpid(pid, 0)[1]
         os.close(descriptor)
         code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-        self.ends.append(Ended(epoch, code, epoch < self.newest))
+        self.ends.append(Ended(epoch, code, epoch < self.newest, self._commands[epoch]))
 
     def open_gate(self) -> None:
         """Let a waiting command go on."""

@@ -7,6 +7,7 @@ deadline that passed and trouble of the harness itself are unknown.
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ from chaos.scenario import Scenario, to_json
 from chaos.stage import read_steps
 from chaos.transcript import Transcript, write_transcript
 from chaos.trees import remove_tree
+from recovery.labels import Label
 
 
 @dataclass(slots=True)
@@ -86,6 +88,7 @@ def _run(
     played = Play(scenario, place, part, bench.oracle).run_to_end()
     played.faults[:0] = state.faults
     played.edits[:0] = state.edits
+    played.parked[:0] = state.parked
     remove_cgroups(place)
     result, judgement = judge_trial(bench, scenario, trial, place, played, began, converges_to, transcribe=transcribe)
     return result, played, judgement
@@ -142,7 +145,7 @@ def _question(scenario: Scenario, trial: Trial, place: Place, reference: Referen
         "on_interrupted": scenario.on_interrupted,
         "script_length": len(scenario.calls),
         "expect_finished": True,
-        "outside_edits": any(action.do == "edit" for action in trial.plan),
+        "outside_edits": bool(played.edits) or any(action.do == "edit" for action in trial.plan),
         "superseded": [list(held) for held in played.held],
         # Oracles are the same in every trial: that none of them is blind is shown once, on the clean run that must pass first.
         "suspect": trial.number == 0,
@@ -183,6 +186,9 @@ def _conclude(trial: Trial, played: Played, judgement: Judgement, oracles: tuple
     # A takeover that finds nothing to do commits no decision; that it was one is known by its driver.
     is_settled = not judgement.labels and len(played.ends) > 1 and not played.trouble
     labels, decisions = ({"settled": 1}, ("settled",)) if is_settled else (judgement.labels, judgement.decisions)
+    # Rows that end with a person commit no decision; the driver names its row in its last words.
+    parked = [text for text in played.parked if text in set(Label)]
+    labels, decisions = dict(Counter(labels) + Counter(parked)), (*parked, *decisions)
     return TrialResult(
         trial=trial,
         verdict=merge_verdicts(verdicts),
@@ -197,6 +203,8 @@ def _conclude(trial: Trial, played: Played, judgement: Judgement, oracles: tuple
         decisions=decisions,
         digest=judgement.digest or "",
         final=judgement.final or "",
+        lost_calls=judgement.lost_calls,
+        bound=judgement.bound,
     )
 
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from chaos.actions import format_plan, parse_plan
+from chaos.actions import check_action, format_plan, parse_plan
 from chaos.results import Action
 from chaos.step import format_step, parse_step
 from eventlog.errors import MisuseError
 
 ROLES = ("driver", "spawner", "shim", "worker")
-_KEYS = ("before", "call", "until", "kill", "freeze", "label", "sample", "held", "converges")
+_KEYS = ("before", "call", "until", "kill", "freeze", "label", "sample", "held", "converges", "depth", "ci", "then", "lose")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,9 @@ class TrialSet:
     `call` limits the steps to those of one call, the N-th that the recorded driver begins (0: no limit), `until` to those up to a step.
     `converges` tells that every trial ends in the state in which the clean run of the set ends.
     With a `label` it is a set of second kills: `before` crashes the session so that recovery takes this decision. `sample` is how many of
-    the kills are tried, evenly spread, `held` how many of the freezes with a lock held; 0 means all.
+    the kills are tried, evenly spread, `held` how many of the freezes with a lock held; 0 means all. `ci` is `sample` in the mode `ci`,
+    0 for the same. `then` is done after each kill. With `lose` something is taken away at each step, and nothing killed. `depth` is how
+    many kills a trial has, one inside the recovery from the other, where that is more than two.
     """
 
     before: tuple[Action, ...] = ()
@@ -32,6 +34,15 @@ class TrialSet:
     until: str = ""
     converges: bool = True
     held: int = 0
+    depth: int = 0
+    ci: int = 0
+    then: tuple[Action, ...] = ()
+    lose: str = ""
+
+    @property
+    def is_inside_recovery(self) -> bool:
+        """Whether only the steps of recovery are killed."""
+        return bool(self.label) or self.depth > 2
 
 
 def parse_trial_sets(tables: Any, where: str) -> tuple[TrialSet, ...]:
@@ -47,9 +58,11 @@ def _parse(table: Any, where: str) -> TrialSet:
     for key in table:
         if key not in _KEYS:
             raise MisuseError(f"{where}: unknown key {key!r}; a set of trials has {', '.join(_KEYS)}")
-    before, label, until = (table.get(key, "") for key in ("before", "label", "until"))
-    if not all(isinstance(text, str) for text in (before, label, until)):
-        raise MisuseError(f'{where}: before, label and until are strings; before is a plan, such as before = "kill driver@1:decided:1"')
+    before, label, until, then, lose = texts = [table.get(key, "") for key in ("before", "label", "until", "then", "lose")]
+    if not all(isinstance(text, str) for text in texts):
+        raise MisuseError(
+            f'{where}: before, then, lose, label and until are strings; before is a plan, such as before = "kill driver@1:decided:1"'
+        )
     return TrialSet(
         before=parse_plan(before, f"{where}: before"),
         kill=_roles(table, "kill", ROLES, where),
@@ -59,7 +72,11 @@ def _parse(table: Any, where: str) -> TrialSet:
         held=_number(table, "held", "a number of freezes with a lock held, 0 for all", where),
         call=_number(table, "call", "the number of a call, from 1, or 0 for all", where),
         until=format_step(parse_step(until, f"{where}: until")) if until else "",
+        then=parse_plan(then, f"{where}: then"),
+        lose=check_action(Action("", "lose", path=lose), f"{where}: lose").path if lose else "",
         converges=_flag(table, "converges", where),
+        depth=_number(table, "depth", "a number of kills, 0 for one or two", where),
+        ci=_number(table, "ci", "a number of trials, 0 for as many as in other modes", where),
     )
 
 
@@ -84,10 +101,15 @@ def _roles(table: Mapping[str, Any], key: str, default: tuple[str, ...], where: 
     return tuple(role for role in ROLES if role in value)
 
 
+def narrow(sets: tuple[TrialSet, ...]) -> tuple[TrialSet, ...]:
+    """The sets as the mode `ci` tries them: `ci` in place of `sample`."""
+    return tuple(replace(one, sample=one.ci or one.sample) for one in sets)
+
+
 def widen(sets: tuple[TrialSet, ...]) -> tuple[TrialSet, ...]:
     """The sets as a soak tries them: without `call`, `until`, `sample`, `held`; and one that kills the whole session from its first step
     on."""
-    wide = tuple(replace(one, call=0, until="", sample=0, held=0) for one in sets)
+    wide = tuple(replace(one, call=0, until="", sample=0, ci=0, held=0) for one in sets)
     return tuple(dict.fromkeys(wide if any(not one.before for one in wide) else (TrialSet(), *wide)))
 
 
@@ -103,4 +125,8 @@ def trial_set_to_json(one: TrialSet) -> dict[str, Any]:
         "call": one.call,
         "until": one.until,
         "converges": one.converges,
+        "depth": one.depth,
+        "ci": one.ci,
+        "then": format_plan(one.then),
+        "lose": one.lose,
     }

@@ -7,7 +7,7 @@ import msgspec
 from eventlog import events
 from eventlog.call_history import Annotated
 from eventlog.reader import StoredEvent
-from eventlog.show import show_text
+from eventlog.show import decode_bytes, show_text
 from eventlog.values import StreamId
 
 SHOWN_INPUT = 120
@@ -51,9 +51,13 @@ def describe(event: events.Event) -> str:
     """One line about an event, for people."""
     match event:
         case events.SessionOpened():
-            return f"{event.name}: {len(event.script)} scripted calls, image {event.root[:12]}"
+            mode = "" if event.mode == "transactional" else f"mode {event.mode}, "
+            return f"{event.name}: {mode}{len(event.script)} scripted calls, image {event.root[:12]}"
         case events.SessionForked():
             return f"{event.name}: {event.reason} from {event.parent} seq {event.parent_seq}, image {event.root[:12]}"
+        case events.SessionPlaced():
+            workspace = decode_bytes(event.workspace).decode("utf-8", "surrogateescape")
+            return f"its workspace is {workspace}, its ledger {event.ledger_id[:12]}"
         case events.DriverStarted():
             return f"pid {event.identity.pid}, kill mark {event.kill_mark}"
         case events.WorkspaceObserved():
@@ -65,9 +69,16 @@ def describe(event: events.Event) -> str:
         case events.CallReplayed():
             return f"call {event.call} attempt {event.attempt} replayed, image {event.root[:12]}"
         case events.CheckpointTaken():
-            return f"checkpoint {event.manifest[:12]}, image {event.root[:12]}"
+            return f"checkpoint {event.manifest[:12]}, image {event.root[:12]}, {event.took_ms} ms"
         case events.ModeSwitched():
-            return f"now {event.mode}: {event.reason}"
+            return f"now {event.mode}, by checkpoint {event.manifest[:12]}: {event.reason}"
+        case events.PauseRequested():
+            return f"a pause is asked for: {event.reason}"
+        case events.ApprovalAsked():
+            return f"call {event.call} waits for a person: {event.tool} {_shorten(json.dumps(event.input))}"
+        case events.ApprovalAnswered():
+            edited = f" to {_shorten(json.dumps(event.input))}" if event.input is not None else ""
+            return f"{event.answer}{edited} (asked at {event.asked_seq}) {event.reason}".rstrip()
         case events.SessionPaused():
             return f"image {event.root[:12]}: {event.reason}"
         case events.SessionResumed():

@@ -24,6 +24,7 @@ ExitCode = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 32) - 1)]
 Signal = Annotated[int, msgspec.Meta(ge=1, le=127)]
 Ended = Literal["finished", "interrupted"]
 Tracked = Literal["owners", "acls"]
+Mode = Literal["transactional", "checkpoint", "auto"]
 
 
 class Untracked(msgspec.Struct, frozen=True):
@@ -104,24 +105,54 @@ class Output(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ForkedCall(msgspec.Struct, frozen=True):
-    """A settled call of the parent, as a fork needs it to go on from there."""
+    """A settled call of the parent, as a fork needs it to go on from there: `request_id` and `request_digest` of its newest attempt, `exit`
+    and `output` of its outcome, so that whoever asks for it again in the fork gets the recorded result."""
 
     call: Number
     script_index: Count | None
     tool: str
     ended: Ended
     root: str
+    request_id: str
+    request_digest: str
+    exit: Exit | None
+    output: Output | None
+
+
+class ForkedInput(msgspec.Struct, frozen=True):
+    """An input that the parent had admitted."""
+
+    request_id: str
+    input: dict[str, Any]
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What an image in the log may have at most (C8): bytes of all its files, paths, bytes of one file; null: no limit."""
+
+    bytes: Count | None
+    paths: Count | None
+    file_bytes: Count | None
+
+
+class Checkpoints(msgspec.Struct, frozen=True):
+    """Where a session's checkpoints are, and how many finished calls may be lost with the newest of them (C7). `manifest` names the
+    checkpoint of this event's image, "" where there is none."""
+
+    store: JsonBytes
+    lost_work_bound: Count
+    manifest: str
 
 
 class SessionOpened(msgspec.Struct, frozen=True):
-    """The first event of a session. `excludes` are its pattern lines and `track` what it tracks beside the rest, both for good."""
+    """The first event of a session. `excludes` are its pattern lines and `track` what it tracks beside the rest, both for good. In mode
+    `transactional` there are no `checkpoints`."""
 
     kind: ClassVar[str] = "session_opened"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     at_ms: Instant
     name: str
     workspace: JsonBytes
-    mode: Literal["transactional"]
+    mode: Mode
     on_interrupted: Literal["stop", "reissue", "continue"]
     script: list[dict[str, Any]]
     root: str
@@ -131,6 +162,8 @@ class SessionOpened(msgspec.Struct, frozen=True):
     untracked: list[Untracked]
     excludes: list[JsonBytes]
     track: list[Tracked]
+    limits: Limits | None
+    checkpoints: Checkpoints | None
 
 
 class DriverStarted(msgspec.Struct, frozen=True):
@@ -153,10 +186,11 @@ class WorkspaceObserved(msgspec.Struct, frozen=True):
 
 class SessionForked(msgspec.Struct, frozen=True):
     """The first event of a stream that goes on from an event of another one. It holds all that is needed without the parent; its
-    changes are the whole image at that event. `calls` are the calls settled by then; `excludes` and `track` are the parent's."""
+    changes are the whole image at that event. `calls` are the calls settled by then, `inputs` the inputs admitted; `excludes`, `track`,
+    `limits` and `checkpoints` are the parent's, and `mode` is its mode there."""
 
     kind: ClassVar[str] = "session_forked"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     at_ms: Instant
     name: str
     reason: Literal["forked", "imported", "moved", "salvaged"]
@@ -164,7 +198,7 @@ class SessionForked(msgspec.Struct, frozen=True):
     parent: str
     parent_seq: Number
     parent_hash: str
-    mode: Literal["transactional"]
+    mode: Mode
     on_interrupted: Literal["stop", "reissue", "continue"]
     script: list[dict[str, Any]]
     calls: list[ForkedCall]
@@ -172,6 +206,22 @@ class SessionForked(msgspec.Struct, frozen=True):
     untracked: list[Untracked]
     excludes: list[JsonBytes]
     track: list[Tracked]
+    limits: Limits | None
+    checkpoints: Checkpoints | None
+    inputs: list[ForkedInput]
+
+
+class SessionPlaced(msgspec.Struct, frozen=True):
+    """Where a session that was forked, imported or moved is driven from here on: its own workspace and ledger. No directory bears
+    `root_identity` yet: the first driver finds the root lost and rebuilds it (R6)."""
+
+    kind: ClassVar[str] = "session_placed"
+    version: ClassVar[int] = 1
+    at_ms: Instant
+    workspace: JsonBytes
+    root_identity: RootIdentity
+    ledger_id: str
+    generation: Count
 
 
 class InputAdmitted(msgspec.Struct, frozen=True):
@@ -185,10 +235,11 @@ class InputAdmitted(msgspec.Struct, frozen=True):
 
 
 class AttemptStarted(msgspec.Struct, frozen=True):
-    """The intent. `redacted` says that `input` is not what the call was given: it cannot be replayed from the log."""
+    """The intent. `redacted` says that `input` is not what the call was given: it cannot be replayed from the log. `request_id` is what
+    whoever asked for the call calls it, "" where nobody does: under one id of a session one call runs, once."""
 
     kind: ClassVar[str] = "attempt_started"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     at_ms: Instant
     call: Number
     attempt: Number
@@ -199,6 +250,7 @@ class AttemptStarted(msgspec.Struct, frozen=True):
     key: str
     request_digest: str
     redacted: bool
+    request_id: str
 
 
 class CallSettled(msgspec.Struct, frozen=True):
@@ -239,23 +291,26 @@ class CallReplayed(msgspec.Struct, frozen=True):
 
 
 class CheckpointTaken(msgspec.Struct, frozen=True):
-    """A copy of the workspace outside the log, durable, named by the digest of its manifest (C7)."""
+    """A copy of the workspace outside the log, durable before this event stands, named by the digest of its manifest (C7). Making it took
+    `took_ms`."""
 
     kind: ClassVar[str] = "checkpoint_taken"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     at_ms: Instant
     manifest: str
     root: str
+    took_ms: Count
 
 
 class ModeSwitched(msgspec.Struct, frozen=True):
-    """The one, permanent switch of mode `auto` (C8)."""
+    """The one, permanent switch of mode `auto` (C8); `manifest` names the checkpoint that it stands on."""
 
     kind: ClassVar[str] = "mode_switched"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     at_ms: Instant
     mode: str
     reason: str
+    manifest: str
 
 
 class RecoveryDecided(msgspec.Struct, frozen=True):
@@ -304,6 +359,44 @@ class Synced(msgspec.Struct, frozen=True):
     at_ms: Instant
     root: str
     boot_id: str
+
+
+class PauseRequested(msgspec.Struct, frozen=True):
+    """Somebody asks for a pause at the next call boundary (L2: whoever may append it). It settles nothing."""
+
+    kind: ClassVar[str] = "pause_requested"
+    version: ClassVar[int] = 1
+    at_ms: Instant
+    reason: str
+
+
+class ApprovalAsked(msgspec.Struct, frozen=True):
+    """Call `call`, of which no attempt has begun, waits for a person's word. `input` is what it would do."""
+
+    kind: ClassVar[str] = "approval_asked"
+    version: ClassVar[int] = 1
+    at_ms: Instant
+    call: Number
+    script_index: Count | None
+    tool: str
+    input: dict[str, Any]
+
+
+class ApprovalAnswered(msgspec.Struct, frozen=True):
+    """The one answer to the question at `asked_seq`, whoever gives it (L2). `input` is what runs in place of what was asked about, null
+    unless `edited`. A rejected call is at its end by this: it never begins."""
+
+    kind: ClassVar[str] = "approval_answered"
+    version: ClassVar[int] = 1
+    at_ms: Instant
+    asked_seq: Number
+    answer: Literal["approved", "edited", "rejected"]
+    input: dict[str, Any] | None
+    reason: str
+
+    def __post_init__(self) -> None:
+        if (self.answer == "edited") != (self.input is not None):
+            raise ValueError("an answer has an input when it is `edited`, and only then")
 
 
 class SessionPaused(msgspec.Struct, frozen=True):
@@ -364,6 +457,7 @@ class Noted(msgspec.Struct, frozen=True):
 Event = (
     SessionOpened
     | SessionForked
+    | SessionPlaced
     | DriverStarted
     | WorkspaceObserved
     | InputAdmitted
@@ -377,6 +471,9 @@ Event = (
     | Quarantined
     | RestoreFinished
     | Synced
+    | PauseRequested
+    | ApprovalAsked
+    | ApprovalAnswered
     | SessionPaused
     | SessionResumed
     | SessionMoved
@@ -389,6 +486,7 @@ Event = (
 EVENT_TYPES: tuple[type[Event], ...] = (
     SessionOpened,
     SessionForked,
+    SessionPlaced,
     DriverStarted,
     WorkspaceObserved,
     InputAdmitted,
@@ -402,6 +500,9 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     Quarantined,
     RestoreFinished,
     Synced,
+    PauseRequested,
+    ApprovalAsked,
+    ApprovalAnswered,
     SessionPaused,
     SessionResumed,
     SessionMoved,
@@ -432,8 +533,23 @@ class _AttemptStarted1(msgspec.Struct, frozen=True):
 def _upcast_attempt_started_1(payload: bytes) -> Event:
     old = _attempt_started_1.decode(payload)
     return AttemptStarted(
-        old.at_ms, old.call, old.attempt, old.script_index, old.tool, old.input, old.policy, old.key, old.request_digest, redacted=False
-    )
+        old.at_ms, old.call, old.attempt, old.script_index, old.tool, old.input, old.policy, old.key, old.request_digest,
+        redacted=False, request_id="",
+    )  # fmt: skip
+
+
+class _AttemptStarted2(_AttemptStarted1, frozen=True):
+    """`attempt_started` version 2, before calls had request ids."""
+
+    redacted: bool
+
+
+def _upcast_attempt_started_2(payload: bytes) -> Event:
+    old = _attempt_started_2.decode(payload)
+    return AttemptStarted(
+        old.at_ms, old.call, old.attempt, old.script_index, old.tool, old.input, old.policy, old.key, old.request_digest, old.redacted,
+        request_id="",
+    )  # fmt: skip
 
 
 class _SessionOpened1(msgspec.Struct, frozen=True):
@@ -456,8 +572,21 @@ def _upcast_session_opened_1(payload: bytes) -> Event:
     old = _session_opened_1.decode(payload)
     return SessionOpened(
         old.at_ms, old.name, old.workspace, old.mode, old.on_interrupted, old.script, old.root, old.root_identity, old.ledger_id,
-        old.generation, old.untracked, excludes=[], track=[],
+        old.generation, old.untracked, excludes=[], track=[], limits=None, checkpoints=None,
     )  # fmt: skip
+
+
+class _ForkedCall3(msgspec.Struct, frozen=True):
+    """A call in `session_forked` up to version 3, before it carried what the call ended in."""
+
+    call: Number
+    script_index: Count | None
+    tool: str
+    ended: Ended
+    root: str
+
+    def upcast(self) -> ForkedCall:
+        return ForkedCall(self.call, self.script_index, self.tool, self.ended, self.root, "", "", None, None)
 
 
 class _SessionForked1(msgspec.Struct, frozen=True):
@@ -473,17 +602,74 @@ class _SessionForked1(msgspec.Struct, frozen=True):
     mode: Literal["transactional"]
     on_interrupted: Literal["stop", "reissue", "continue"]
     script: list[dict[str, Any]]
-    calls: list[ForkedCall]
+    calls: list[_ForkedCall3]
     root: str
     untracked: list[Untracked]
 
 
+class _SessionForked3(_SessionForked1, frozen=True):
+    """`session_forked` version 3, before inputs were carried on; version 2 is the same."""
+
+    excludes: list[JsonBytes]
+    track: list[Tracked]
+
+
 def _upcast_session_forked_1(payload: bytes) -> Event:
-    old = _session_forked_1.decode(payload)
+    return _upcast_session_forked(_session_forked_1.decode(payload), [], [])
+
+
+def _upcast_session_forked_3(payload: bytes) -> Event:
+    old = _session_forked_3.decode(payload)
+    return _upcast_session_forked(old, old.excludes, old.track)
+
+
+def _upcast_session_forked(old: _SessionForked1, excludes: list[JsonBytes], track: list[Tracked]) -> Event:
+    calls = [call.upcast() for call in old.calls]
     return SessionForked(
         old.at_ms, old.name, old.reason, old.parent_log, old.parent, old.parent_seq, old.parent_hash, old.mode, old.on_interrupted,
-        old.script, old.calls, old.root, old.untracked, excludes=[], track=[],
+        old.script, calls, old.root, old.untracked, excludes, track, limits=None, checkpoints=None, inputs=[],
     )  # fmt: skip
+
+
+class _SessionOpened3(_SessionOpened1, frozen=True):
+    """`session_opened` versions 2 and 3, before there were modes with checkpoints."""
+
+    excludes: list[JsonBytes]
+    track: list[Tracked]
+
+
+def _upcast_session_opened_3(payload: bytes) -> Event:
+    old = _session_opened_3.decode(payload)
+    return SessionOpened(
+        old.at_ms, old.name, old.workspace, old.mode, old.on_interrupted, old.script, old.root, old.root_identity, old.ledger_id,
+        old.generation, old.untracked, old.excludes, old.track, limits=None, checkpoints=None,
+    )  # fmt: skip
+
+
+class _CheckpointTaken1(msgspec.Struct, frozen=True):
+    """`checkpoint_taken` version 1, before it said what it cost."""
+
+    at_ms: Instant
+    manifest: str
+    root: str
+
+
+def _upcast_checkpoint_taken_1(payload: bytes) -> Event:
+    old = _checkpoint_taken_1.decode(payload)
+    return CheckpointTaken(old.at_ms, old.manifest, old.root, took_ms=0)
+
+
+class _ModeSwitched1(msgspec.Struct, frozen=True):
+    """`mode_switched` version 1, before it named the checkpoint that it stands on."""
+
+    at_ms: Instant
+    mode: str
+    reason: str
+
+
+def _upcast_mode_switched_1(payload: bytes) -> Event:
+    old = _mode_switched_1.decode(payload)
+    return ModeSwitched(old.at_ms, old.mode, old.reason, manifest="")
 
 
 class _Output1(msgspec.Struct, frozen=True):
@@ -537,16 +723,26 @@ def _upcast_restore_finished_2(payload: bytes) -> Event:
 _restore_finished_2 = msgspec.json.Decoder(_RestoreFinished2)
 _call_settled_1 = msgspec.json.Decoder(_CallSettled1)
 _attempt_started_1 = msgspec.json.Decoder(_AttemptStarted1)
+_attempt_started_2 = msgspec.json.Decoder(_AttemptStarted2)
 _session_opened_1 = msgspec.json.Decoder(_SessionOpened1)
 _session_forked_1 = msgspec.json.Decoder(_SessionForked1)
+_session_opened_3 = msgspec.json.Decoder(_SessionOpened3)
+_session_forked_3 = msgspec.json.Decoder(_SessionForked3)
+_checkpoint_taken_1 = msgspec.json.Decoder(_CheckpointTaken1)
+_mode_switched_1 = msgspec.json.Decoder(_ModeSwitched1)
 UPCASTS: dict[tuple[str, int], Callable[[bytes], Event]] = {
     ("call_settled", 1): _upcast_call_settled_1,
     ("attempt_started", 1): _upcast_attempt_started_1,
+    ("attempt_started", 2): _upcast_attempt_started_2,
     ("session_opened", 1): _upcast_session_opened_1,
     ("session_forked", 1): _upcast_session_forked_1,
+    ("session_forked", 2): _upcast_session_forked_3,
+    ("session_forked", 3): _upcast_session_forked_3,
     # Newer by their changes alone: hard-link groups of symlinks and FIFOs.
-    ("session_opened", 2): msgspec.json.Decoder(SessionOpened).decode,
-    ("session_forked", 2): msgspec.json.Decoder(SessionForked).decode,
+    ("session_opened", 2): _upcast_session_opened_3,
+    ("session_opened", 3): _upcast_session_opened_3,
+    ("checkpoint_taken", 1): _upcast_checkpoint_taken_1,
+    ("mode_switched", 1): _upcast_mode_switched_1,
     ("workspace_observed", 1): msgspec.json.Decoder(WorkspaceObserved).decode,
     ("restore_finished", 1): _upcast_restore_finished_2,
     ("restore_finished", 2): _upcast_restore_finished_2,
@@ -554,7 +750,7 @@ UPCASTS: dict[tuple[str, int], Callable[[bytes], Event]] = {
 """For each older version of a kind, what makes an event of today from its stored payload. The log keeps what was written."""
 
 FIRST_KINDS = frozenset({SessionOpened.kind, SessionForked.kind})
-UNFENCED_KINDS = frozenset({InputAdmitted.kind, Noted.kind})
+UNFENCED_KINDS = frozenset({InputAdmitted.kind, Noted.kind, PauseRequested.kind, ApprovalAnswered.kind})
 """What any process may append under the floor that it finds (L2): it settles nothing."""
 
 _encoder = msgspec.json.Encoder()

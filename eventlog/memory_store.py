@@ -245,11 +245,16 @@ class _Writer:
         prepared = self._prepare_all(records)
         return self._transact(stream, prepared, tuple(blobs), purpose, lambda found: _check_floor(found, epoch))
 
-    def append_unfenced(self, stream: StreamId, records: Sequence[Record], purpose: str) -> list[Appended]:
+    def append_unfenced(self, stream: StreamId, records: Sequence[Record], purpose: str, after: Seq | None = None) -> list[Appended]:
         for record in records:
             if record.event.kind not in events.UNFENCED_KINDS:
                 raise MisuseError(f"memory: {record.event.kind} is written by a session's driver only, under its epoch")
-        return self._transact(stream, self._prepare_all(records), (), purpose, lambda found: found.floor)
+
+        def check(found: _Stream) -> Epoch:
+            _check_head(found, after)
+            return found.floor
+
+        return self._transact(stream, self._prepare_all(records), (), purpose, check)
 
     def admit(self, stream: StreamId, request_id: str, given: dict[str, Any], at_ms: int) -> Admitted:
         log = self._opened()
@@ -443,9 +448,13 @@ def _check_raise(found: _Stream, epoch: Epoch, after: Seq | None) -> Epoch:
         raise EpochTakenError(
             f"memory: session {found.id}: epoch {epoch} is held by another driver; start again under epoch {found.floor + 1}"
         )
+    _check_head(found, after)
+    return epoch
+
+
+def _check_head(found: _Stream, after: Seq | None) -> None:
     if after is not None and len(found.rows) != after:
         raise HeadMovedError(f"memory: session {found.id}: the head moved from {after} to {len(found.rows)}; read it again")
-    return epoch
 
 
 def _check_floor(found: _Stream, epoch: Epoch) -> Epoch:

@@ -19,7 +19,8 @@ REDACTED = "[redacted]"
 
 TEXT_FIELDS: dict[type[events.Event], tuple[str, ...]] = {
     events.SessionOpened: ("script",),
-    events.SessionForked: ("script",),
+    events.SessionForked: ("script", "inputs"),
+    events.SessionPlaced: (),
     events.DriverStarted: (),
     events.WorkspaceObserved: (),
     events.InputAdmitted: ("input",),
@@ -33,6 +34,9 @@ TEXT_FIELDS: dict[type[events.Event], tuple[str, ...]] = {
     events.Quarantined: (),
     events.RestoreFinished: (),
     events.Synced: (),
+    events.PauseRequested: ("reason",),
+    events.ApprovalAsked: ("input",),
+    events.ApprovalAnswered: ("input", "reason"),
     events.SessionPaused: ("reason",),
     events.SessionResumed: (),
     events.SessionMoved: (),
@@ -65,6 +69,8 @@ def mask(patterns: Sequence[re.Pattern[str]]) -> Redact:
 def _mask_field(value: Any, patterns: Sequence[re.Pattern[str]]) -> Any:
     if isinstance(value, events.Exit):
         return value if value.error is None else msgspec.structs.replace(value, error=_mask_text(value.error, patterns))
+    if isinstance(value, list) and value and isinstance(value[0], events.ForkedInput):
+        return [msgspec.structs.replace(one, input=_mask_value(one.input, patterns)) for one in value]
     return _mask_value(value, patterns)
 
 

@@ -124,10 +124,10 @@ class WritingHandle(Protocol):
         """
         ...
 
-    def append_unfenced(self, stream: StreamId, records: Sequence[Record], purpose: str) -> list[Appended]:
+    def append_unfenced(self, stream: StreamId, records: Sequence[Record], purpose: str, after: Seq | None = None) -> list[Appended]:
         """Append what any process may (`events.UNFENCED_KINDS`), under the floor found in the same transaction (L2).
 
-        Raises MisuseError for any other kind, and as `append`.
+        With `after` only while that event is the head: HeadMovedError otherwise. Raises MisuseError for any other kind, and as `append`.
         """
         ...
 

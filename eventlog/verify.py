@@ -260,12 +260,16 @@ def claimed_root(event: events.Event) -> str | None:
             return event.root
         case (
             events.DriverStarted()
+            | events.SessionPlaced()
             | events.InputAdmitted()
             | events.AttemptStarted()
             | events.CallUndone()
             | events.ModeSwitched()
             | events.RecoveryDecided()
             | events.Quarantined()
+            | events.PauseRequested()
+            | events.ApprovalAsked()
+            | events.ApprovalAnswered()
             | events.SessionResumed()
             | events.SessionMoved()
             | events.RootRecorded()

@@ -164,13 +164,20 @@ class Writer(Transactions):
         except _AlreadyAdmittedError as found:
             raise self._admitted_before(stream, found) from found
 
-    def append_unfenced(self, stream: StreamId, records: Sequence[Record], purpose: str) -> list[Appended]:
-        """Append what any process may, under the floor found in the same transaction (L2): notes and inputs. Raises as `append`."""
+    def append_unfenced(self, stream: StreamId, records: Sequence[Record], purpose: str, after: Seq | None = None) -> list[Appended]:
+        """Append what any process may, under the floor found in the same transaction (L2), and with `after` only while that is the head.
+        Raises HeadMovedError, and as `append`."""
         for record in records:
             if record.event.kind not in events.UNFENCED_KINDS:
                 raise MisuseError(f"{self.name}: {record.event.kind} is written by a session's driver only, under its epoch")
+
+        def check(row: StreamRow) -> Epoch:
+            if after is not None:
+                self._check_head(row, after)
+            return row.floor
+
         try:
-            return self._transact(stream, self._prepared(records), (), purpose, lambda row: row.floor)
+            return self._transact(stream, self._prepared(records), (), purpose, check)
         except _AlreadyAdmittedError as found:
             raise self._admitted_before(stream, found) from found
 
@@ -564,7 +571,7 @@ _INSERT_CHANGE = f"INSERT INTO image_change (stream, seq, idx, {COLUMNS}) VALUES
 _MISSING_CONTENT = (
     "SELECT content FROM image_change WHERE stream = ? AND seq = ? AND content IS NOT NULL"
     " AND NOT EXISTS (SELECT 1 FROM blob WHERE hash = content)"
-    " AND NOT EXISTS (SELECT 1 FROM dropped WHERE hash = content AND reason = 'lost') LIMIT 1"
+    " AND NOT EXISTS (SELECT 1 FROM dropped WHERE hash = content AND reason IN ('lost', 'checkpointed')) LIMIT 1"
 )
 
 

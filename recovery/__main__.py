@@ -13,10 +13,14 @@ import typer
 from eventlog import console, steps
 from eventlog.errors import CrashworthyError, MisuseError
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
+from recovery.command_answer import answer, choose_answer
 from recovery.command_apply import apply_recovery
 from recovery.command_files import ChangeOrder, change, has_workspace, release_space
 from recovery.command_image import ImageOrder, take_image
+from recovery.command_note import print_note
+from recovery.command_pause import ask_pause
 from recovery.command_quarantine import EmptyOrder, check_out_quarantine, empty_decisions, list_quarantine, show_quarantine
+from recovery.command_redrive import RedriveOrder, print_histories, redrive
 from recovery.command_release import release_holder
 from recovery.command_restore import RestoreOrder, restore_image
 from recovery.command_settle import (
@@ -32,10 +36,11 @@ from recovery.command_settle import (
 from recovery.command_space import Opener, StartOrder, advance, attach, kill, list_running, logs, parse_left_behind, show, start
 from recovery.driver.entry import drive
 from recovery.driver.order import Order, Ports
+from recovery.note import DEFAULT_BYTES
 from recovery.opening import check_log_exists
 from recovery.plan import explain, forecast
 from recovery.script import Session, load_session, parse_on_interrupted
-from recovery.settings import Settings, read_settings
+from recovery.settings import Settings, read_limits, read_settings
 from recovery.space.condemned import Trust
 
 app = typer.Typer(
@@ -88,6 +93,37 @@ def drive_again(
     return _drive(str(state), None, _settings(), on_interrupted, accept_outside, finish)
 
 
+@app.command(name="redrive")
+def redrive_all(
+    places: Annotated[list[Path], typer.Argument(help="state directories, or directories of them")],
+    attempts: Annotated[int | None, typer.Option("--attempts", help="starts without committed progress before a session is parked")] = None,
+    backoff: Annotated[float | None, typer.Option("--backoff", help="seconds before the second of them, doubling from there")] = None,
+    backoff_most: Annotated[float | None, typer.Option("--backoff-most", help="the longest delay")] = None,
+    stall: Annotated[float | None, typer.Option("--stall", help="seconds of silence after which a driver is ended; 0: never")] = None,
+    grace: Annotated[float | None, typer.Option("--grace", help="the same before its first output")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="of the delays' spread")] = None,
+    cold: Annotated[bool, typer.Option("--cold", help="keep no process ready")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="drive on what is parked or paused, and count from here")] = False,
+    status: Annotated[bool, typer.Option("--status", help="print the attempts so far; starts nothing")] = False,
+    on_interrupted: InterruptedOption = "",
+    accept_outside: AcceptOption = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Start the next driver of each session until it has finished or is parked with its reason."""
+    if status:
+        return print_histories(list(map(str, places)), as_json)
+    _settings()
+    given = {
+        "SESSION_REDRIVE_ATTEMPTS": attempts, "SESSION_BACKOFF_SECS": backoff, "SESSION_BACKOFF_MOST_SECS": backoff_most,
+        "SESSION_STALL_SECS": stall, "SESSION_GRACE_SECS": grace,
+    }  # fmt: skip
+    limits = read_limits({**os.environ, **{name: f"{value:g}" for name, value in given.items() if value is not None}})
+    if on_interrupted:
+        parse_on_interrupted(on_interrupted, "--on-interrupted")
+    order = RedriveOrder(tuple(map(str, places)), limits, seed, not cold, retry, on_interrupted, accept_outside)
+    return redrive(order, os.environ, _ports())
+
+
 @app.command()
 def plan(state: StateArgument, as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False) -> int:
     """Explain what the next driver would do; changes nothing. Exit 0 nothing to recover, 2 something to recover."""
@@ -105,6 +141,16 @@ def plan(state: StateArgument, as_json: Annotated[bool, typer.Option("--json", h
 def apply(log: LogArgument, accept_outside: AcceptOption = "", as_json: JsonOption = False) -> int:
     """Recover as `plan` says, and stop before the script goes on. Exit 0 settled; else as drive."""
     return apply_recovery(str(log), accept_outside, as_json, _settings(), _ports())
+
+
+@app.command()
+def note(
+    log: LogArgument,
+    limit: Annotated[int, typer.Option("--bytes", help="the most bytes that the note may have")] = DEFAULT_BYTES,
+    as_json: JsonOption = False,
+) -> int:
+    """Print what completed, may have partly run, was restored, lies in quarantine and must be done; from the log alone, bounded."""
+    return print_note(str(log), limit, as_json)
 
 
 @app.command()
@@ -144,6 +190,31 @@ def restore(
 ) -> int:
     """Make the workspace equal to the image at an earlier event; calls after it are undone, and what is displaced is kept."""
     return restore_image(RestoreOrder(str(log), at, str(workspace), dry_run, as_json), _settings(), _ports())
+
+
+@app.command()
+def pause(
+    state: StateArgument,
+    reason: Annotated[str, typer.Option("--reason", help="why, for whoever reads it later")] = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Ask for a planned pause at the next call boundary; the next drive after it goes on, days later too."""
+    _settings()
+    return ask_pause(str(state), reason, as_json, _ports())
+
+
+@app.command(name="answer")
+def give_answer(
+    state: StateArgument,
+    approve: Annotated[bool, typer.Option("--approve", help="the call runs as it is")] = False,
+    edit: Annotated[Path | None, typer.Option("--edit", help="the call in this file (TOML or JSON) runs in its place")] = None,
+    reject: Annotated[bool, typer.Option("--reject", help="the call does not run, and the session goes on without it")] = False,
+    reason: Annotated[str, typer.Option("--reason", help="why, for whoever reads it later")] = "",
+    as_json: JsonOption = False,
+) -> int:
+    """Answer what a session asks about a call that has `approve = true`."""
+    _settings()
+    return answer(str(state), choose_answer(approve, edit, reject), edit, reason, as_json, _ports())
 
 
 @app.command()

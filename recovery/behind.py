@@ -106,7 +106,7 @@ def _unknown_intent(context: Context, number: int, index: int | None) -> events.
     """The intent of a call of which only the number is known: it cannot be run again from it."""
     key = context.key(str(number), 1, "1")
     return events.AttemptStarted(
-        context.clock.now_ms(), number, 1, index, UNKNOWN_TOOL, {}, "never", key, request_digest="", redacted=True
+        context.clock.now_ms(), number, 1, index, UNKNOWN_TOOL, {}, "never", key, request_digest="", redacted=True, request_id=""
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from recovery.context import Context
 from recovery.files import ready_side
 from recovery.labels import Label
 from recovery.left_behind import find_unstable, handle_outsiders, is_stale, list_unstable, refuse_unstable
-from recovery.script import BashCall, Call, EditCall, WriteCall, call_from_json, call_to_json, parse_left_behind
+from recovery.script import TOOL_RUN, BashCall, Call, EditCall, WriteCall, call_from_json, call_to_json, parse_left_behind
 from recovery.space.keys import announce
 from recovery.space.ledger import append_fenced, compact_if_large
 from recovery.space.output import is_cut
@@ -33,6 +33,7 @@ from recovery.state import AttemptState, CallState
 
 LIVE = "live"
 KEY_VARIABLE = "CALL_KEY"
+PROVIDER_VARIABLE = "CALL_IDEMPOTENCY_KEY"
 
 
 def request_digest(call: Call) -> str:
@@ -40,13 +41,13 @@ def request_digest(call: Call) -> str:
     return blake3(json.dumps(call_to_json(call), sort_keys=True).encode()).hexdigest()
 
 
-def run_call(context: Context, script_index: int | None, call: Call) -> None:
-    """Run one new call to its end. Its number is one above every call the log or the ledger has seen (S3)."""
+def run_call(context: Context, script_index: int | None, call: Call, request_id: str = "") -> None:
+    """Run one new call to its end, under its caller's own id. Its number is one above every call the log or the ledger has seen (S3)."""
     state = context.journal.state
     number = max(len(state.calls), context.ledger.state.highest_call) + 1
     if number != len(state.calls) + 1:
         raise InternalError(f"the ledger has seen call {number - 1}, the log only {len(state.calls)}: recovery should have met this first")
-    start_attempt(context, number, 1, script_index, call)
+    start_attempt(context, number, 1, script_index, call, request_id)
     finish_attempt(context, LIVE)
 
 
@@ -57,15 +58,22 @@ def run_again(context: Context) -> None:
         raise InternalError(
             f"call {call.number} attempt {call.last.number} was neither restored nor voided: a second attempt would break I4"
         )
-    start_attempt(context, call.number, call.last.number + 1, call.script_index, call_from_json(call.input, f"call {call.number}"))
+    again = call_from_json(call.input, f"call {call.number}")
+    start_attempt(context, call.number, call.last.number + 1, call.script_index, again, call.request_id)
     finish_attempt(context, LIVE)
 
 
-def start_attempt(context: Context, number: int, attempt: int, script_index: int | None, call: Call) -> None:
-    """Commit the intent, with outside changes found before it, then announce the attempt to the ledger."""
+def start_attempt(context: Context, number: int, attempt: int, script_index: int | None, call: Call, request_id: str) -> None:
+    """Commit the intent, with outside changes found before it, then announce the attempt to the ledger.
+
+    Raises NeedsPersonError, with nothing done, for a Python tool whose program is not this one."""
+    if isinstance(call, BashCall) and call.run.startswith(TOOL_RUN.encode()) and "TOOL_PYTHON" not in context.environment:
+        raise NeedsPersonError(
+            f"call {number} is a Python tool of the program that opened this session; start that program again, and it goes on from here"
+        )
     if not isinstance(call, BashCall):
         ready_side(context)  # before the intent: a side directory that cannot be had leaves no call open
-    key, started, place = commit_look(lambda: _commit_intent(context, number, attempt, script_index, call))
+    key, started, place = commit_look(lambda: _commit_intent(context, number, attempt, script_index, call, request_id))
     intent = {
         "id": place.id.hex(),
         "seq": place.seq,
@@ -80,7 +88,7 @@ def start_attempt(context: Context, number: int, attempt: int, script_index: int
 
 
 def _commit_intent(
-    context: Context, number: int, attempt: int, script_index: int | None, call: Call
+    context: Context, number: int, attempt: int, script_index: int | None, call: Call, request_id: str
 ) -> tuple[str, events.AttemptStarted, Appended]:
     found = capture_outside(context)
     refuse_unstable(find_unstable(context, found.scan.image, KEY_VARIABLE), number)
@@ -96,6 +104,7 @@ def _commit_intent(
         key,
         request_digest(call),
         redacted=False,
+        request_id=request_id,
     )
     records = [*_outside(context, found), Record(started)]
     place = context.journal.append(records, found.blobs if found.differs else (), "intent")[-1]
@@ -134,13 +143,20 @@ def finish_attempt(context: Context, label: str) -> None:
 
 def command_request(context: Context, call: BashCall, key: str) -> CommandRequest:
     """The command of a bash call under its ledger key."""
-    environment = [(os.fsencode(name), os.fsencode(value)) for name, value in {**context.environment, KEY_VARIABLE: key}.items()]
+    keys = {KEY_VARIABLE: key, PROVIDER_VARIABLE: provider_key(key)}
+    environment = [(os.fsencode(name), os.fsencode(value)) for name, value in {**context.environment, **keys}.items()]
     arguments = [b"bash", b"-c", call.run]
     left = choose_left_behind(context, call)
     return CommandRequest(
         key, arguments, os.fsencode(context.root), environment, call.stdin, call.separate, call.timeout_secs, left,
         is_confined=(context.space_override or call.space) == "namespaced",
     )  # fmt: skip
+
+
+def provider_key(key: str) -> str:
+    """The key of a call, the same for each of its attempts: log id / session / call. Whoever is asked for something outside twice under it
+    can tell that it was asked for once (rule D)."""
+    return key.rsplit("/", 2)[0]
 
 
 def choose_left_behind(context: Context, call: BashCall) -> LeftBehind:

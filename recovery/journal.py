@@ -1,13 +1,14 @@
 """The session's log as its driver uses it: append under the driver's epoch, and the state folded from what stands."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from eventlog import codec, events
 from eventlog.connection import WAL_BYTES
 from eventlog.errors import HeadMovedError, MisuseError, NeedsPersonError
 from eventlog.ports import Clock
-from eventlog.reader import Reader, StoredEvent
-from eventlog.records import Appended, Record
+from eventlog.reader import Position, Reader, StoredEvent
+from eventlog.records import Admitted, Appended, Record
 from eventlog.show import show_text
 from eventlog.values import Epoch, Seq, StreamId
 from eventlog.wal import wal_bytes
@@ -18,8 +19,10 @@ Known = tuple[SessionState, list[str]]
 """A session's verified, folded state, and the hash (hex) of every event by seq - 1."""
 
 
-def read_state(reader: Reader, stream: StreamId) -> Known:
-    """The verified, folded state of a session, and its hashes. Raises CorruptError, MisuseError."""
+def read_state(reader: Reader, stream: StreamId, *, is_placed: bool = True) -> Known:
+    """The verified, folded state of a session, and its hashes; without `is_placed` also of a fork that has no workspace yet.
+
+    Raises CorruptError, MisuseError, NeedsPersonError."""
     if reader.stream(stream) is None:
         known = ", ".join(row.id for row in reader.streams())
         raise MisuseError(
@@ -33,16 +36,23 @@ def read_state(reader: Reader, stream: StreamId) -> Known:
             hashes.append(stored.hash.hex())
             yield stored
 
-    return fold_stream(noted(), f"{reader.name}: session {stream}"), hashes
+    state = fold_stream(noted(), f"{reader.name}: session {stream}")
+    if is_placed and not state.is_placed:
+        raise NeedsPersonError(
+            f"{reader.name}: session {stream} was forked or imported and has no workspace yet; "
+            "`recovery place STATE_DIR --workspace DIR` gives it one"
+        )
+    return state, hashes
 
 
 def only_stream(reader: Reader) -> StreamId:
-    """The id of the one session that a state directory's log was made for: forks and imported streams beside it are kept, not driven."""
-    streams = [row for row in reader.streams() if row.parent is None and row.origin is None]
+    """The id of the one session that a state directory's log was made for: one that was opened here, or that goes on from an imported one.
+    Forks of it and imported streams beside it are kept, not driven."""
+    rows = {row.id: row for row in reader.streams()}
+    streams = [row for row in rows.values() if row.origin is None and (row.parent is None or rows[row.parent].origin)]
     if not streams:
         raise NeedsPersonError(
-            f"{reader.name}: holds only sessions that were forked, imported or salvaged, which this version keeps and does not drive; "
-            "`eventlog show` and `eventlog checkout` give their history and files"
+            f"{reader.name}: holds no session that could be driven; `eventlog show` and `eventlog checkout` give histories and files"
         )
     if len(streams) != 1:
         raise MisuseError(f"{reader.name}: holds {len(streams)} sessions, a state directory has one; name its own state directory")
@@ -95,18 +105,39 @@ class Journal:
             self._fold(place, record)
         return appended
 
+    def admit(self, request_id: str, given: dict[str, Any], at_ms: int) -> Admitted:
+        """Take an input in, once for each request id. Raises StaleEpochError, MisuseError for another input under a known id."""
+        self.check_fence()
+        admitted = self._writer.admit(self.stream, request_id, given, at_ms)
+        if admitted.is_new:
+            self._fold(admitted.appended, Record(events.InputAdmitted(at_ms, request_id, given)))
+        return admitted
+
     def insert_blobs(self, blobs: Iterable[codec.Blob]) -> None:
         """Blobs ahead of the commit that names them."""
         self._writer.insert_blobs(blobs)
 
     def _fold(self, place: Appended, record: Record) -> None:
         if place.seq != self.state.head_seq + 1:
-            # Somebody appended in between (a note): the fold is made anew from what stands.
-            self.state, self.hashes = read_state(self._writer.reader, self.stream)
+            self._catch_up()  # somebody appended in between (a note)
             return
         stored = StoredEvent(Seq(place.seq), place.id, self.epoch, place.hash, record.event, record.changes)
         self.state = fold_event(self.state, stored, f"{self.reader.name}: session {self.stream}")
         self.hashes.append(place.hash.hex())
+
+    def _catch_up(self) -> None:
+        """Fold what stands in the log beyond the state."""
+        where = f"{self.reader.name}: session {self.stream}"
+        position = Position(Seq(self.state.head_seq), bytes.fromhex(self.state.head_hash), Epoch(self.state.floor))
+        for stored in self.reader.events(self.stream, position):
+            self.state = fold_event(self.state, stored, where)
+            self.hashes.append(stored.hash.hex())
+
+    def refresh(self) -> None:
+        """Take in what others have appended meanwhile: notes, inputs, what is asked for, answers. Raises StaleEpochError."""
+        if not self._is_head(self.state):
+            self._catch_up()
+            self.check_fence()
 
     def check_fence(self) -> None:
         """Raise StaleEpochError once a newer epoch holds the floor."""

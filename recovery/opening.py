@@ -20,6 +20,7 @@ from eventlog.show import encode_bytes, show_text
 from eventlog.values import ContentId, StreamId
 from recovery.capture import list_untracked
 from recovery.journal import Known, only_stream, read_state
+from recovery.redrive.record import has_record
 from recovery.script import Session, call_to_json
 from recovery.space.ledger import create_ledger
 from recovery.space.ledger_lines import LEDGER_FORMAT
@@ -69,7 +70,7 @@ def check_places(state: str, workspace: str) -> None:
 
 def should_exist(state: str) -> bool:
     """L9: whether anything in a state directory says that there was a log."""
-    return has_driver_file(state) or os.path.exists(space_paths(state).ledger)
+    return has_driver_file(state) or os.path.exists(space_paths(state).ledger) or has_record(state)
 
 
 def check_log_exists(state: str) -> None:
@@ -134,6 +135,8 @@ def _create(session: Session, clock: Clock, ids: Ids, boot_id: str) -> Known | N
         untracked=list_untracked(found.untracked),
         excludes=[encode_bytes(line.encode("utf-8", "surrogateescape")) for line in session.profile.excludes],
         track=session.profile.track,
+        limits=None,
+        checkpoints=None,
     )
     _remove_leftovers(session.state)
     record = Record(opened, diff({}, found.image))

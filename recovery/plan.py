@@ -10,7 +10,7 @@ from eventlog.ports import Host
 from eventlog.process_identity import is_alive
 from eventlog.reader import Reader
 from eventlog.show import show_text
-from recovery.agent import AskPerson, RunNext, ScriptDone, choose_next
+from recovery.agent import AskApproval, AskPerson, AwaitAnswer, RunNext, ScriptDone, choose_next
 from recovery.behind import missing_calls
 from recovery.decision import decide
 from recovery.facts import Facts, LedgerFact
@@ -123,9 +123,15 @@ def _pretend_fates(ledger: LedgerView, state: SessionState, host: Host) -> None:
 def _then(state: SessionState) -> str:
     if state.open_call is not None:
         return "then the script goes on"
+    if state.pause_asked is not None:
+        return "then the session pauses, as was asked, and the drive stops with exit 78"
     match choose_next(state, state.opened.on_interrupted):
         case RunNext(index=index):
             return f"then call {index + 1} of {len(state.opened.script)} of the script runs"
+        case AskApproval(index=index):
+            return f"then a person is asked whether call {index + 1} of {len(state.opened.script)} of the script may run"
+        case AwaitAnswer(call=call):
+            return f"then the drive stops with exit 78: call {call} waits for `recovery answer STATE_DIR`"
         case AskPerson(call=call, undone_by=undone_by):
             return f"then a person is asked about {'interrupted' if undone_by is None else 'undone'} call {call}"
         case ScriptDone() if not state.opened.script:

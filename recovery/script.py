@@ -1,8 +1,9 @@
 """Session files: what a scripted session does, read from TOML. The same call syntax serves scenarios.
 
-A call is one `[[call]]` table: `tool = "bash"` with `run` (and `timeout_secs`, `stdin`, `stderr`, `space`), `tool = "write"` with `path`
-and `content` (and `mode`), `tool = "edit"` with `path`, `old`, `new`. Bytes that are not UTF-8 are written `{ b64 = "..." }`. Policies come
-from the tool (DESIGN section 7): bash `never`, write `safe`, edit `after-restore`; `policy` in the call overrides it.
+A call is one `[[call]]` table: `tool = "bash"` with `run` (and more: recovery/README, "Session file"), `tool = "write"` with `path` and
+`content` (and `mode`), `tool = "edit"` with `path`, `old`, `new`. With `approve = true` it begins only when a person says so. Bytes that
+are not UTF-8 are written `{ b64 = "..." }`. Policies come from the tool (DESIGN section 7): bash `never`, write `safe`, edit
+`after-restore`; `policy` in the call overrides it.
 """
 
 import base64
@@ -21,7 +22,10 @@ from recovery.space.request import LeftBehind
 from recovery.workspace.profile import Profile, parse_profile
 
 Policy = Literal["safe", "after-restore", "never", "ask"]
+Effects = Literal["inside", "outside"]
 OnInterrupted = Literal["stop", "reissue", "continue"]
+TOOL_RUN = 'exec "$TOOL_PYTHON" -P "$TOOL_RUNNER" '
+"""How the command of a Python tool begins (tools.py): what it names is in the environment of the program that has the tool."""
 MODES_NOT_YET = ("checkpoint", "auto")
 
 
@@ -29,7 +33,8 @@ MODES_NOT_YET = ("checkpoint", "auto")
 class BashCall:
     """One `bash -c RUN` in the workspace. `timeout_secs` bounds it (TERM, then KILL). It reads `stdin`, or at once the end of its input
     (None); its stderr is merged into its stdout, or kept apart (`separate`). `left_behind` says what becomes of the processes it leaves
-    running (rule S11), None where neither call nor session says. `space` is where it runs."""
+    running (rule S11), None where neither call nor session says. `space` is where it runs. `effects` says whether it acts
+    outside the workspace: then no policy may run it again."""
 
     run: bytes
     timeout_secs: float | None = None
@@ -38,6 +43,8 @@ class BashCall:
     separate: bool = False
     left_behind: LeftBehind | None = None
     space: SpaceKind = "local"
+    approve: bool = False
+    effects: Effects = "inside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,7 @@ class WriteCall:
     content: bytes
     mode: int | None = None
     policy: Policy = "safe"
+    approve: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,7 @@ class EditCall:
     old: bytes
     new: bytes
     policy: Policy = "after-restore"
+    approve: bool = False
 
 
 Call = BashCall | WriteCall | EditCall
@@ -99,22 +108,25 @@ def _parse_call(table: Any, where: str, space: SpaceKind = "local") -> Call:
         raise MisuseError(f"{where}: expected a table, found {type(table).__name__}")
     match table.get("tool"):
         case "bash":
-            _allow(table, where, {"run", "timeout_secs", "stdin", "stderr", "left_behind", "space"}, {"run"})
+            _allow(table, where, {"run", "timeout_secs", "stdin", "stderr", "left_behind", "space", "effects"}, {"run"})
             run = _no_nul(decode_bytes(table["run"], f"{where}: run"), where)
             stdin = decode_bytes(table["stdin"], f"{where}: stdin") if "stdin" in table else None
             left = parse_left_behind(table.get("left_behind"), where)
             kind = parse_space(table.get("space", space), where)
-            return BashCall(run, _timeout(table, where), _policy(table, where, "never"), stdin, _is_separate(table, where), left, kind)
+            policy, effects = _policy(table, where, "never"), _effects(table, where)
+            check_effects(policy, effects, where)
+            separate, approve = _is_separate(table, where), _approve(table, where)
+            return BashCall(run, _timeout(table, where), policy, stdin, separate, left, kind, approve, effects)
         case "write":
             _allow(table, where, {"path", "content", "mode"}, {"path", "content"})
             content = decode_bytes(table["content"], f"{where}: content")
-            return WriteCall(_path(table, where), content, _mode(table, where), _policy(table, where, "safe"))
+            return WriteCall(_path(table, where), content, _mode(table, where), _policy(table, where, "safe"), _approve(table, where))
         case "edit":
             _allow(table, where, {"path", "old", "new"}, {"path", "old", "new"})
             old, new = decode_bytes(table["old"], f"{where}: old"), decode_bytes(table["new"], f"{where}: new")
             if not old:
                 raise MisuseError(f"{where}: old is empty; name the text to replace")
-            return EditCall(_path(table, where), old, new, _policy(table, where, "after-restore"))
+            return EditCall(_path(table, where), old, new, _policy(table, where, "after-restore"), _approve(table, where))
         case other:
             raise MisuseError(f"{where}: unknown tool {other!r}; use bash, write or edit")
 
@@ -122,8 +134,15 @@ def _parse_call(table: Any, where: str, space: SpaceKind = "local") -> Call:
 def _allow(table: Mapping[str, Any], where: str, known: set[str], needed: set[str]) -> None:
     for key in sorted(needed - set(table)):
         raise MisuseError(f"{where}: {key} is missing")
-    for key in sorted(set(table) - known - {"tool", "policy"}):
-        raise MisuseError(f"{where}: unknown key {key!r}; known are {', '.join(sorted(known | {'policy'}))}")
+    for key in sorted(set(table) - known - {"tool", "policy", "approve"}):
+        raise MisuseError(f"{where}: unknown key {key!r}; known are {', '.join(sorted(known | {'policy', 'approve'}))}")
+
+
+def _approve(table: Mapping[str, Any], where: str) -> bool:
+    value = table.get("approve", False)
+    if not isinstance(value, bool):
+        raise MisuseError(f"{where}: approve must be true or false, found {value!r}")
+    return value
 
 
 def _no_nul(data: bytes, where: str) -> bytes:
@@ -163,6 +182,23 @@ def _policy(table: Mapping[str, Any], where: str, default: Policy) -> Policy:
         if value == policy:
             return policy  # type: ignore[no-any-return]
     raise MisuseError(f"{where}: unknown policy {value!r}; use {', '.join(get_args(Policy))}")
+
+
+def _effects(table: Mapping[str, Any], where: str) -> Effects:
+    value = table.get("effects", "inside")
+    for effects in get_args(Effects):
+        if value == effects:
+            return effects  # type: ignore[no-any-return]
+    raise MisuseError(f"{where}: unknown effects {value!r}; use {', '.join(get_args(Effects))}")
+
+
+def check_effects(policy: Policy, effects: Effects, where: str) -> None:
+    """Raise MisuseError where a call that acts outside the workspace would be run again: no restore takes that back (rule D)."""
+    if effects == "outside" and policy in ("safe", "after-restore"):
+        raise MisuseError(
+            f'{where}: a call with effects = "outside" cannot have policy {policy!r}, as no restore takes back what it did outside; use '
+            "never, or ask, and have it hand CALL_IDEMPOTENCY_KEY to whoever it asks for something"
+        )
 
 
 def _path(table: Mapping[str, Any], where: str) -> bytes:
@@ -251,6 +287,10 @@ def load_toml(file: Path) -> dict[str, Any]:
 
 def call_to_json(call: Call) -> dict[str, Any]:
     """A call as the JSON object that stands in the log."""
+    return _own_to_json(call) | ({"approve": True} if call.approve else {})
+
+
+def _own_to_json(call: Call) -> dict[str, Any]:
     match call:
         case BashCall():
             made = {"tool": "bash", "run": encode_bytes(call.run), "timeout_secs": call.timeout_secs, "policy": call.policy}
@@ -258,7 +298,8 @@ def call_to_json(call: Call) -> dict[str, Any]:
             stdin = {} if call.stdin is None else {"stdin": encode_bytes(call.stdin)}
             separate = {"stderr": "separate"} if call.separate else {}
             left = {} if call.left_behind is None else {"left_behind": call.left_behind}
-            return made | stdin | separate | left | ({} if call.space == "local" else {"space": call.space})
+            outside = {} if call.effects == "inside" else {"effects": call.effects}
+            return made | stdin | separate | left | outside | ({} if call.space == "local" else {"space": call.space})
         case WriteCall():
             content = encode_bytes(call.content)
             return {"tool": "write", "path": encode_bytes(call.path), "content": content, "mode": call.mode, "policy": call.policy}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from eventlog.errors import MisuseError
 from eventlog.show import show_text
 from eventlog.values import HIGHEST_GIVEN_EPOCH
+from recovery.redrive.policy import MOST_ATTEMPTS, Limits
 
 DEFAULT_HEARTBEAT_SECS = 30.0  # a quarter of the default stall of 120 s
 DEFAULT_LOCK_SECS = 5.0  # far above any commit, far below a stall (rule L4)
@@ -56,6 +57,28 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         space_writable=tuple(filter(None, environ.get("SESSION_SPACE_WRITABLE", "").split(os.pathsep))),
         command_environment={name: value for name, value in environ.items() if not name.startswith(CONTRACT_PREFIXES)},
     )
+
+
+def read_limits(environ: Mapping[str, str]) -> Limits:
+    """What the environment says of redriving (recovery/README, "Redriver"). Raises MisuseError naming the variable."""
+    known = Limits()
+    is_off = environ.get("SESSION_STALL_SECS", "").strip() == "0"
+    return Limits(
+        attempts=_count("SESSION_REDRIVE_ATTEMPTS", environ, known.attempts),
+        backoff_secs=_seconds("SESSION_BACKOFF_SECS", environ, known.backoff_secs),
+        most_secs=_seconds("SESSION_BACKOFF_MOST_SECS", environ, known.most_secs),
+        stall_secs=0.0 if is_off else _seconds("SESSION_STALL_SECS", environ, known.stall_secs),
+        grace_secs=_seconds("SESSION_GRACE_SECS", environ, known.grace_secs),
+    )
+
+
+def _count(name: str, environ: Mapping[str, str], default: int) -> int:
+    text = environ.get(name, "")
+    if not text:
+        return default
+    if not text.isascii() or not text.isdigit() or not 0 < int(text[:9]) <= MOST_ATTEMPTS:
+        raise MisuseError(f"{name}={show_text(text)!r} is not a number from 1 to {MOST_ATTEMPTS}; unset it for {default}")
+    return int(text)
 
 
 def _job_state(environ: Mapping[str, str]) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import msgspec
+
 from eventlog import events
 from eventlog.errors import CorruptError, NeedsPersonError
 from eventlog.image import ImageTree, fold_changes
@@ -40,7 +42,9 @@ class AttemptState:
 @dataclass(frozen=True, slots=True)
 class CallState:
     """One call and its attempts, in order. `undone_by` is the decision (seq) of the restore that took it back, finished or not: a person's,
-    or that of a log that had lost its tail."""
+    or that of a log that had lost its tail. `request_id` is its caller's own id of it ("" for none), `request_digest` that of what was
+    asked for, whatever of it is recorded. `forked` is what a fork knows of a call that its parent settled: its attempts and input are the
+    parent's."""
 
     number: int
     script_index: int | None
@@ -52,6 +56,9 @@ class CallState:
     root: str = ""
     settled_seq: int = 0
     undone_by: int | None = None
+    request_id: str = ""
+    request_digest: str = ""
+    forked: events.ForkedCall | None = None
 
     @property
     def last(self) -> AttemptState:
@@ -71,6 +78,26 @@ class Obligation:
     target_root: str
     to_restore: int = 0
     """How many paths differed when it was decided; 0 where the log does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """What a person is asked before a call begins: `seq` is the question's. `answer` None: nobody has answered yet; `edited` is the call
+    that runs in its place."""
+
+    seq: int
+    call: int
+    script_index: int | None
+    answer: Literal["approved", "edited", "rejected"] | None = None
+    edited: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A call of the script that a person rejected (`seq` of the answer): it never began, and it is at its end."""
+
+    seq: int
+    script_index: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +132,17 @@ class SessionState:
     renewed_generation: int = 0
     renewed_seq: int = 0
     """The newest decision to make the ledger anew: of an attempt that began before it the ledger knows nothing. 0: there was none."""
+    pause_asked: str | None = None
+    """Why a pause at the next call boundary is asked for; None where none is."""
+    is_paused: bool = False
+    approval: Approval | None = None
+    """The newest question about a call that has not begun, answered or not."""
+    rejected: Rejection | None = None
+    """The newest call of the script that was rejected."""
+    is_placed: bool = True
+    """False for a session that was forked, imported or moved and has no workspace yet; `opened` names none then."""
+    inputs: tuple[events.ForkedInput, ...] = ()
+    """What was admitted, in order."""
 
     @property
     def generation(self) -> int:
@@ -131,21 +169,44 @@ def fold_stream(stored: Iterable[StoredEvent], where: str) -> SessionState:
     version does not drive."""
     following = iter(stored)
     first = next(following, None)
-    if first is not None and isinstance(first.event, events.SessionForked):
-        raise NeedsPersonError(
-            f"{where}: it is a fork, which this version keeps and does not drive; `eventlog checkout` gives the files of any point of it"
-        )
-    if first is None or not isinstance(first.event, events.SessionOpened):
-        raise CorruptError(f"{where}: the session does not begin with session_opened")
-    opened = first.event
+    if first is None or not isinstance(first.event, events.SessionOpened | events.SessionForked):
+        raise CorruptError(f"{where}: the session does not begin with session_opened or session_forked")
+    forked = first.event if isinstance(first.event, events.SessionForked) else None
+    opened = first.event if isinstance(first.event, events.SessionOpened) else open_forked(first.event)
     image = fold_changes(ImageTree(), first.changes)
     untracked = read_untracked(opened.untracked)
     profile = profile_of(opened)
     since = ((1, untracked),)
     state = SessionState(opened, 1, first.hash.hex(), 0, "", image, 1, "", opened.root, untracked, profile, untracked_since=since)
+    if forked is not None:
+        calls = _carry_calls(forked, where)
+        state = replace(state, calls=calls, is_placed=False, inputs=tuple(forked.inputs))
     for event in following:
         state = fold_event(state, event, where)
     return state
+
+
+def open_forked(forked: events.SessionForked) -> events.SessionOpened:
+    """A fork as a session that was opened nowhere yet: `session_placed` names its workspace and ledger."""
+    nowhere = events.RootIdentity("", 0, None, "")
+    return events.SessionOpened(
+        at_ms=forked.at_ms, name=forked.name, workspace="", mode=forked.mode, on_interrupted=forked.on_interrupted, script=forked.script,
+        root=forked.root, root_identity=nowhere, ledger_id="", generation=0, untracked=forked.untracked, excludes=forked.excludes,
+        track=forked.track, limits=forked.limits, checkpoints=forked.checkpoints,
+    )  # fmt: skip
+
+
+def _carry_calls(forked: events.SessionForked, where: str) -> tuple[CallState, ...]:
+    """The calls that the parent settled. No key of theirs is known here: they are the parent's (C9)."""
+    if [call.call for call in forked.calls] != list(range(1, len(forked.calls) + 1)):
+        raise CorruptError(f"{where} seq 1: the calls that it takes over are not numbered from 1")
+    return tuple(
+        CallState(
+            call.call, call.script_index, call.tool, "never", {}, (AttemptState(1, 1, ""),), call.ended, call.root, 1,
+            request_id=call.request_id, request_digest=call.request_digest, forked=call,
+        )
+        for call in forked.calls
+    )  # fmt: skip
 
 
 def read_untracked(listed: list[events.Untracked]) -> tuple[Untracked, ...]:
@@ -191,15 +252,28 @@ def _fold(state: SessionState, stored: StoredEvent, where: str) -> SessionState:
             return replace(state, is_finished=True)
         case events.RootRecorded() as event:
             return replace(state, root_recorded=event.identity)
-        case events.Quarantined() | events.Noted() | events.InputAdmitted():
+        case events.PauseRequested() as event:
+            return state if state.is_paused else replace(state, pause_asked=event.reason)
+        case events.SessionPaused():
+            return replace(state, is_paused=True, pause_asked=None)
+        case events.SessionResumed():
+            return replace(state, is_paused=False, pause_asked=None)
+        case events.ApprovalAsked() as event:
+            return replace(state, approval=Approval(stored.seq, event.call, event.script_index))
+        case events.ApprovalAnswered() as event:
+            return _fold_answer(state, event, stored.seq)
+        case events.SessionPlaced() as event:
+            return _fold_placed(state, event, place)
+        case events.InputAdmitted() as event:
+            return replace(state, inputs=(*state.inputs, events.ForkedInput(event.request_id, event.input)))
+        case events.Quarantined() | events.Noted():
             return state
+        case events.SessionForked():
+            raise CorruptError(f"{place}: session_forked, which is a first event only")
         case (
-            events.SessionForked()
-            | events.CallReplayed()
+            events.CallReplayed()
             | events.CheckpointTaken()
             | events.ModeSwitched()
-            | events.SessionPaused()
-            | events.SessionResumed()
             | events.SessionMoved()
             | events.SessionFailed()
         ) as event:
@@ -218,6 +292,10 @@ def _check_legal(state: SessionState, event: events.Event, place: str) -> None:
     call = state.open_call
     is_cut = call is not None and not (call.last.is_restored or call.last.is_void)
     match event:
+        case events.AttemptStarted() | events.SessionFinished() if state.is_paused:
+            raise CorruptError(f"{place}: {event.kind} while the session is paused")
+        case events.SessionPaused() | events.ApprovalAsked() if call is not None:
+            raise CorruptError(f"{place}: {event.kind} while call {call.number} is open")
         case events.WorkspaceObserved() if state.excluded_seq == state.head_seq:
             pass  # an image without the path, and nothing else: whatever the open call did is as unknown as before
         case events.AttemptStarted() | events.WorkspaceObserved() if call is not None and is_cut:
@@ -228,15 +306,57 @@ def _check_legal(state: SessionState, event: events.Event, place: str) -> None:
             pass
 
 
+def _fold_answer(state: SessionState, event: events.ApprovalAnswered, seq: int) -> SessionState:
+    """A question has one answer; what answers none that is open says nothing."""
+    asked = state.approval
+    if asked is None or asked.seq != event.asked_seq or asked.answer is not None:
+        return state
+    state = replace(state, approval=replace(asked, answer=event.answer, edited=event.input))
+    if event.answer == "rejected" and asked.script_index is not None:
+        state = replace(state, rejected=Rejection(seq, asked.script_index))
+    return state
+
+
+def _check_approved(state: SessionState, event: events.AttemptStarted, place: str) -> None:
+    """A call that a person was asked about begins when the answer lets it."""
+    asked = state.approval
+    if asked is None or event.script_index is None or (asked.call, asked.script_index) != (event.call, event.script_index):
+        return
+    if asked.answer not in ("approved", "edited"):
+        raise CorruptError(f"{place}: call {event.call} begins, and what was asked at seq {asked.seq} is {asked.answer or 'not answered'}")
+
+
+def _fold_placed(state: SessionState, event: events.SessionPlaced, place: str) -> SessionState:
+    """A session has one place for good: only one that was forked and not driven yet takes it."""
+    if state.is_placed:
+        raise CorruptError(f"{place}: session_placed in a session that has its place")
+    opened = msgspec.structs.replace(
+        state.opened, workspace=event.workspace, root_identity=event.root_identity, ledger_id=event.ledger_id, generation=event.generation
+    )
+    return replace(state, opened=opened, is_placed=True)
+
+
+def _replayable(event: events.AttemptStarted) -> str:
+    """The policy of a call; one whose recorded input was redacted cannot be run again from the log (D)."""
+    return "never" if event.redacted and event.policy in ("safe", "after-restore") else event.policy
+
+
 def _fold_attempt(state: SessionState, event: events.AttemptStarted, seq: int, place: str) -> SessionState:
     attempt = AttemptState(event.attempt, seq, event.key)
     open_call = state.open_call
+    if open_call is None:
+        _check_approved(state, event, place)
+        if state.approval is not None and state.approval.answer is None:
+            state = replace(state, approval=None)  # another call began: what was asked is not what comes next any more
     if open_call is None:
         if event.call != len(state.calls) + 1 or event.attempt != 1:
             raise CorruptError(
                 f"{place}: call {event.call} attempt {event.attempt} begins where call {len(state.calls) + 1} attempt 1 belongs"
             )
-        call = CallState(event.call, event.script_index, event.tool, event.policy, event.input, (attempt,))
+        call = CallState(
+            event.call, event.script_index, event.tool, _replayable(event), event.input, (attempt,), request_id=event.request_id,
+            request_digest=event.request_digest,
+        )  # fmt: skip
         return replace(state, calls=(*state.calls, call), synced_root="")
     if event.call != open_call.number or event.attempt != open_call.last.number + 1:
         raise CorruptError(
@@ -302,6 +422,7 @@ def _fold_restored(state: SessionState, event: events.RestoreFinished, place: st
         raise CorruptError(f"{place}: restore_finished with another image than decision {event.decision_seq} aims at")
     state = replace(state, obligation=None, is_restored_this_epoch=True, root=event.root)
     if obligation.label == Label.RESTORE_BY_PERSON and not event.accepted:
+        state = replace(state, approval=None)  # the script may go on from another call
         state = replace(state, untracked=state.untracked_at(obligation.target_seq))
     if obligation.call is None:
         return state

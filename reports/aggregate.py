@@ -9,7 +9,7 @@ from chaos.results import OracleVerdict, TrialResult, Verdict
 from reports.coverage import has_all_fired, has_live_command
 from reports.load import Run, ScenarioSteps
 
-FAULTS = ("kill", "exec", "freeze", "again", "edit", "syscall")
+FAULTS = ("kill", "exec", "freeze", "again", "deeper", "edit", "lose", "syscall")
 """Counted by name also when there was none, so that zeros are seen."""
 
 
@@ -37,8 +37,12 @@ class Summary(msgspec.Struct, frozen=True, rename={"passed": "pass"}):
     freezes: int
     held: int
     again: int
+    deeper: int
     syscall: int
     edits: int
+    losses: int
+    lost_calls: int
+    bound: int
     seconds: float
     rate: float
     labels: dict[str, int]
@@ -83,7 +87,7 @@ def summarise(run: Run) -> Summary:
     labels: Counter[str] = Counter()
     for result in results:
         labels.update(result.labels)
-    faults = Counter(result.trial.fault for result in results if has_all_fired(result))
+    faults = Counter(result.trial.fault for result in results if result.trial.fault and has_all_fired(result))
     killed = [_find_killed(one, results) for one in run.scenarios]
     return Summary(
         runs=len(results),
@@ -103,8 +107,12 @@ def summarise(run: Run) -> Summary:
         freezes=_count_fired(results, "freeze"),
         held=_count_fired(results, "killed"),
         again=_count(result.trial.fault == "again" and _count_fired([result], "kill") > 1 for result in results),
+        deeper=_count(result.trial.fault == "deeper" and _count_fired([result], "kill") > 2 for result in results),
         syscall=_count(result.trial.entry == "syscall" and _count_fired([result], "kill") > 0 for result in results),
         edits=_count_fired(results, "edit"),
+        lost_calls=max((result.lost_calls for result in results), default=0),
+        bound=max((result.bound for result in results), default=0),
+        losses=_count_fired(results, "lose"),
         seconds=round(run.seconds, 2),
         rate=round(len(results) / run.seconds, 1) if run.seconds else 0.0,
         labels=dict(sorted(labels.items())),
@@ -164,7 +172,7 @@ def find_judge(result: TrialResult) -> OracleVerdict | None:
 def _find_killed(one: ScenarioSteps, results: Sequence[TrialResult]) -> set[str]:
     numbers = range(one.first, one.first + one.trials)
     mine = (result for result in results if result.trial.scenario == one.scenario and result.trial.number in numbers)
-    return {fault.at for result in mine for fault in result.faults if fault.fired and fault.do == "kill"}.intersection(one.steps)
+    return {fault.at for result in mine for fault in result.faults if fault.fired and fault.do == one.does}.intersection(one.steps)
 
 
 def _find_unkilled(one: ScenarioSteps, killed: set[str]) -> list[str]:

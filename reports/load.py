@@ -56,6 +56,7 @@ class ScenarioSteps(msgspec.Struct, frozen=True):
     first: int = 1
     frozen: tuple[str, ...] = ()
     not_frozen: tuple[UnreachableStep, ...] = ()
+    does: str = "kill"
 
 
 class Judgement(msgspec.Struct, frozen=True):

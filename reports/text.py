@@ -78,8 +78,12 @@ def render_summary(summary: Summary) -> list[str]:
         "freezes": summary.freezes,
         "held": summary.held,
         "again": summary.again,
+        "deeper": summary.deeper,
         "syscall": summary.syscall,
         "edits": summary.edits,
+        "losses": summary.losses,
+        "lost_calls": summary.lost_calls,
+        "bound": summary.bound,
         "seconds": summary.seconds,
         "rate": summary.rate,
     }

@@ -26,6 +26,8 @@ def describe_trial(trial: Trial) -> str:
 
 def describe_action(action: Action) -> str:
     """One action: what is done, to whom or to which path, at which step."""
+    if action.do in ("lose", "parked", "person"):
+        return _join(action.do, f"{action.who} {json.dumps(action.path, ensure_ascii=False)}".strip(), action.at)
     if action.do != "edit":
         return _join(action.do, action.who, action.at)
     path = json.dumps(action.path, ensure_ascii=False)

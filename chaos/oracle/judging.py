@@ -14,17 +14,20 @@ from .fencing import judge_fencing
 from .final import final_digest, final_parts
 from .history_digest import History, history_digest, normalised_events
 from .laundering import judge_laundering
+from .lost_work import judge_lost_work, measure_lost_work
 from .order import judge_order
 from .output import judge_output
 from .paths import escape_path
 from .quarantine import judge_quarantine
 from .reference import judge_reference
 from .request import parse_judge_request
+from .stale import judge_stale
 from .suspicion import Oracle, doubt, run_oracle
-from .values import EvidenceMissing, Finding, Unreadable, Verdict
+from .values import Event, EvidenceMissing, Finding, Unreadable, Verdict
 from .witness import judge_witness
 from .workspace import judge_workspace
 
+INTERRUPTED_LATER = "interrupt_restored"
 ORACLES: Mapping[str, Oracle] = {
     "workspace-equals-log": judge_workspace,
     "chain": judge_chain,
@@ -39,6 +42,8 @@ ORACLES: Mapping[str, Oracle] = {
     "convergence": judge_convergence,
     "edits": judge_edits,
     "exits": judge_exits,
+    "lost-work": judge_lost_work,
+    "stale": judge_stale,
 }
 
 
@@ -74,7 +79,7 @@ def summarise(evidence: Evidence) -> dict[str, Any]:
     stream = None if isinstance(evidence.log, Unreadable) else evidence.log.streams.get(evidence.request.stream)
     parts = find_final_parts(evidence)
     history = find_history(evidence)
-    decided = [] if stream is None else [event.payload["label"] for event in stream.of_kind("recovery_decided")]
+    decided = [] if stream is None else [event.payload["label"] for event in stream.events if is_decision(event)]
     restores = [] if stream is None else [event.payload for event in stream.of_kind("restore_finished")]
     return {
         "labels": dict(Counter(decided)),
@@ -82,10 +87,25 @@ def summarise(evidence: Evidence) -> dict[str, Any]:
         "restored": sum(payload["restored"] for payload in restores),
         "displaced": sum(payload["displaced"] for payload in restores),
         "digest": history_digest(history),
+        **find_lost_work(evidence),
         "final": None if parts is None else final_digest(parts),
         "final_parts": parts,
         **({"events": history} if evidence.request.history else {}),
     }
+
+
+def find_lost_work(evidence: Evidence) -> dict[str, int]:
+    """How many acknowledged calls are lost and how many may be; nothing where that is not known."""
+    try:
+        lost = measure_lost_work(evidence)
+    except EvidenceMissing:
+        return {}
+    return {} if lost is None else {"lost_calls": len(lost.calls), "bound": lost.bound}
+
+
+def is_decision(event: Event) -> bool:
+    """Whether a decision stands here: its own event, or (what a restore before it has left to be said) the end of a call."""
+    return event.kind == "recovery_decided" or (event.kind == "call_settled" and event.payload["label"] == INTERRUPTED_LATER)
 
 
 def find_history(evidence: Evidence) -> History:

@@ -10,6 +10,7 @@ from .calls import calls_of
 from .evidence import Evidence
 from .observations import check_observation
 from .request import JudgeRequest
+from .stale import ends_staleness
 from .values import Event, Finding, Stream, failed, hex_of, name_event, passed, unknown
 
 BY_PERSON = "restore_by_person"
@@ -32,7 +33,7 @@ def judge_laundering(evidence: Evidence) -> Finding:
 
 def check_observations(request: JudgeRequest, stream: Stream) -> Finding | None:
     """Without planned outside edits nothing was observed; when it is told who edited what, nothing else was."""
-    observed = stream.of_kind("workspace_observed")
+    observed = [event for event in stream.of_kind("workspace_observed") if not ends_staleness(stream, event)]
     if request.edits is not None:
         found = (check_observation(stream, event, request.edits) for event in observed)
         return next((finding for finding in found if finding is not None), None)

@@ -103,6 +103,7 @@ def check_end(request: JudgeRequest, stream: Stream, calls: list[Call]) -> Findi
 def check_script(request: JudgeRequest, stream: Stream, calls: list[Call]) -> Finding | None:
     """Script calls finish in the script's order, each at most once."""
     standing: list[Call] = []
+    rejected = rejected_indexes(stream)
     undone = {event.payload["call"]: event.seq for event in stream.of_kind("call_undone")}
     for call in calls:
         finish, index = call.finish(), call.script_index()
@@ -112,13 +113,22 @@ def check_script(request: JudgeRequest, stream: Stream, calls: list[Call]) -> Fi
         previous = index_of(standing)
         if not previous < index < request.script_length:
             return at(finish, f"script call {index} finished after script call {previous} of {request.script_length}")
-        if request.on_interrupted == "reissue" and index != previous + 1:
+        if request.on_interrupted == "reissue" and not rejected.issuperset(range(previous + 1, index)):
             return at(finish, f"script call {index} finished, script call {previous + 1} did not")
         standing.append(call)
     previous = index_of([one for one in standing if one.number not in undone])
-    if request.on_interrupted == "reissue" and request.expect_finished and previous + 1 != request.script_length:
+    left = range(previous + 1, request.script_length)
+    if request.on_interrupted == "reissue" and request.expect_finished and not rejected.issuperset(left):
         return failed(f"script call {previous + 1} of {request.script_length} did not finish")
     return None
+
+
+def rejected_indexes(stream: Stream) -> set[int]:
+    """The script indexes of which a person's answer was that they do not run."""
+    asked = {event.seq: event.payload["script_index"] for event in stream.of_kind("approval_asked")}
+    answers = stream.of_kind("approval_answered")
+    found = {asked.get(event.payload["asked_seq"]) for event in answers if event.payload["answer"] == "rejected"}
+    return {index for index in found if index is not None}
 
 
 def index_of(standing: list[Call]) -> int:

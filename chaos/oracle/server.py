@@ -9,6 +9,7 @@ newest event, 0 when there is no such log or stream. `{"op": "judge", ...}` (`re
 | `verdicts` | one object an oracle: `oracle`, `verdict`, `detail`, `path`, `expected`, `found`, `event` |
 | `decisions`, `labels` | the labels of `recovery_decided` in order; `{label: how often}` |
 | `restored`, `displaced` | sums over all `restore_finished` |
+| `lost_calls`, `bound` | acknowledged calls that are lost, and how many may be (`lost_work.py`); absent where that is not known |
 | `digest` | hex of the history (`history_digest.py`), or null |
 | `final`, `final_parts` | hex of the state the session ended in, and what it is the digest of (`final.py`), or null |
 | `events` | the history itself, only when `history` asked for it |

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from .evidence import Evidence, known
+from .lost_work import bound_of
 from .request_items import Edit, Seen, Woken
 from .values import Change, Entry, Event, EvidenceMissing, Finding, Verdict, failed, unknown
 
@@ -173,6 +174,24 @@ def with_lost_removal(evidence: Evidence) -> Evidence | None:
     return asked(evidence, edits=(Edit(path, None, len(stream.events)),)) if path else None
 
 
+def with_lost_call(evidence: Evidence) -> Evidence | None:
+    """One more driver that acknowledged a call of which the log has nothing."""
+    outputs = known(evidence.acknowledged)
+    spoiled = None if outputs is None else replace(evidence, acknowledged=(*outputs, b"ACK 999999 999999 " + b"0" * 64 + b"\n"))
+    return None if spoiled is None else asked(spoiled, may_lose=-bound_of(evidence.stream()))
+
+
+def with_stale_target(evidence: Evidence) -> Evidence:
+    """A restore to the first image, which is stale."""
+
+    def change(events: tuple[Event, ...]) -> tuple[Event, ...]:
+        first = replace(events[0], payload={**events[0].payload, "untracked": [{"path": "spoiled", "kind": "unstable"}]})
+        aimed = {"label": "root_lost", "obligation": True, "target_seq": 1, "target_root": "00" * 32}
+        return first, *events[1:], replace(events[-1], kind="recovery_decided", payload=aimed, changes=())
+
+    return with_events(evidence, change)
+
+
 SPOILS: Mapping[str, Mapping[str, Spoil]] = {
     "workspace-equals-log": {"one more file in the workspace": with_stranger},
     "chain": {"an event under another hash": with_broken_hash},
@@ -193,5 +212,7 @@ SPOILS: Mapping[str, Mapping[str, Spoil]] = {
     "reference": {"one more file in the workspace": with_other_reference},
     "output": {"another output": with_other_outputs},
     "convergence": {"another final state": with_other_final},
+    "lost-work": {"a call that is lost": with_lost_call},
+    "stale": {"a restore to a stale image": with_stale_target},
     "edits": {"an edit that is lost": with_lost_edit, "a removal that is lost": with_lost_removal},
 }

@@ -38,7 +38,7 @@ from eventlog.errors import MisuseError
 from recovery.script import load_toml
 
 Target = Literal["engine", "harness"]
-Suite = Literal["stores", "spaces"]
+Suite = Literal["stores", "spaces", "redrivers"]
 
 HOME = Path(__file__).resolve().parent
 BUGS = HOME / "bugs"
@@ -182,8 +182,10 @@ def _suite(table: Mapping[str, Any], test: str, file: Path) -> Suite:
             return "stores"
         case "spaces" if test:
             return "spaces"
+        case "redrivers" if test:
+            return "redrivers"
         case other:
-            raise MisuseError(f"{file}: suite {other!r} is unknown or has no conformance beside it; use stores or spaces")
+            raise MisuseError(f"{file}: suite {other!r} is unknown or has no conformance beside it; use stores, spaces or redrivers")
 
 
 def _replaces(table: Mapping[str, Any], key: str, target: Target, file: Path) -> tuple[Replace, ...]:

@@ -1,4 +1,4 @@
-"""Hunting a bug by one test of a shipped suite: that of stores (`eventlog.conformance`) or of spaces (`recovery.space.conformance`).
+"""Hunting a bug by one test of a shipped suite: that of stores (`eventlog.conformance`), spaces or redrivers (`recovery.*.conformance`).
 
 What must hold:
 - The test that the bug file names runs in a process of its own, on a copy and nothing else of the project.
@@ -23,7 +23,9 @@ from chaos.planted.bug import Suite
 SUITE_SECS = 300.0
 """Far above any single test: only one that hangs meets it."""
 
-SUITES: Mapping[Suite, str] = {"stores": "eventlog.conformance", "spaces": "recovery.space.conformance"}
+SUITES: Mapping[Suite, str] = {
+    "stores": "eventlog.conformance", "spaces": "recovery.space.conformance", "redrivers": "recovery.redrive.conformance",
+}  # fmt: skip
 End = Literal["passed", "failed", "error", "skipped"]
 _ASSERTED = ("assert ", "AssertionError", "Failed: ")
 """How the message of a failed test begins when the test itself said so: a plain assert, one with words, pytest.fail and pytest.raises."""

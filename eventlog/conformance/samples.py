@@ -41,7 +41,7 @@ def opened(name: str = "nightly", image: Mapping[bytes, Entry] = FIRST) -> Recor
     root = root_hash(image).hex()
     event = events.SessionOpened(
         1, name, {"b64": "Y2Fm6Q=="}, "transactional", "reissue", [{"tool": "bash", "run": "true"}], root, identity, "ledger-1", 1,
-        [], [], [],
+        [], [], [], None, None,
     )  # fmt: skip
     return Record(event, diff({}, image))
 
@@ -49,8 +49,9 @@ def opened(name: str = "nightly", image: Mapping[bytes, Entry] = FIRST) -> Recor
 def forked(parent: StreamId, at: StoredEvent, log_id: str) -> Record:
     """The first event of a stream that goes on from an event of another one."""
     event = events.SessionForked(
-        2, "fork", "forked", log_id, parent, at.seq, at.hash.hex(), "transactional", "stop", [], [], root_hash(FIRST).hex(), [], [], []
-    )
+        2, "fork", "forked", log_id, parent, at.seq, at.hash.hex(), "transactional", "stop", [], [], root_hash(FIRST).hex(), [], [], [],
+        None, None, [],
+    )  # fmt: skip
     return Record(event, diff({}, FIRST))
 
 
@@ -66,7 +67,7 @@ def note(text: str, event_id: bytes | None = None, changes: tuple[Change, ...] =
 
 def attempt(given: dict[str, object]) -> Record:
     """The intent of a call with this input."""
-    return Record(events.AttemptStarted(5, 1, 1, 0, "bash", given, "never", "log/nightly/1/1/1", "d" * 64, redacted=False))
+    return Record(events.AttemptStarted(5, 1, 1, 0, "bash", given, "never", "log/nightly/1/1/1", "d" * 64, redacted=False, request_id=""))
 
 
 def begin(store: Store, image: Mapping[bytes, Entry] = FIRST, blobs: tuple[Blob, ...] = BLOBS, ids: Ids | None = None) -> None:

@@ -4,11 +4,11 @@ import pytest
 
 from eventlog import events
 from eventlog.conformance.samples import OTHER, STREAM, add, attempt, begin, drive, head, note, opened, read, started
-from eventlog.errors import MisuseError, StaleEpochError
+from eventlog.errors import HeadMovedError, MisuseError, StaleEpochError
 from eventlog.ports import RandomIds
 from eventlog.records import Record
 from eventlog.store import Store
-from eventlog.values import Epoch
+from eventlog.values import Epoch, Seq
 
 IDS = [bytes([number]) * 16 for number in range(1, 5)]
 
@@ -105,6 +105,17 @@ def test_rule_L2_unfenced_are_notes_and_inputs_only_and_stand_under_the_floor_of
         with pytest.raises(MisuseError, match="driver"):
             outside.append_unfenced(STREAM, [note("with it"), record], "note")
     assert [(one.event.kind, one.epoch) for one in read(outside.reader)[1:]] == [("noted", 0), ("driver_started", 6), ("noted", 6)]
+
+
+def test_an_unfenced_append_after_a_head_that_moved_writes_nothing(store: Store) -> None:
+    """Whoever answers a question must have read all there is: of two answers given at once one stands."""
+    begin(store)
+    outside = store.open_writing(RandomIds())
+    seen = Seq(head(outside.reader)[0])
+    outside.append_unfenced(STREAM, [note("first")], "note", after=seen)
+    with pytest.raises(HeadMovedError):
+        outside.append_unfenced(STREAM, [note("second")], "note", after=seen)
+    assert head(outside.reader)[0] == seen + 1
 
 
 def test_an_unfenced_append_lets_no_stale_driver_in(store: Store) -> None:

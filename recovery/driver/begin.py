@@ -119,9 +119,10 @@ def _find_bubblewrap(order: Order, settings: Settings, root: str, script: Sequen
     """What confines the commands of this drive, None where there is nothing to confine. Raises MisuseError."""
     override = space_override(settings)
     calls = [call for call in script if isinstance(call, BashCall) and (override or call.space) == "namespaced"]
-    if (order.act is not None and not order.act.runs_commands) or not calls:
+    is_asked = bool(calls) or (order.takes_calls and override == "namespaced")
+    if (order.act is not None and not order.act.runs_commands) or not is_asked:
         return None
-    keeps = any((settings.left_behind or call.left_behind) == "keep" for call in calls)
+    keeps = settings.left_behind == "keep" or any((settings.left_behind or call.left_behind) == "keep" for call in calls)
     _check_writable(order.state, settings.space_writable)
     path = settings.command_environment.get("PATH")
     return choose_bubblewrap(["namespaced"], root, path, "keep" if keeps else "kill", settings.space_writable)

@@ -14,13 +14,14 @@ from eventlog.values import Epoch, StreamId
 from eventlog.writer import Writer
 from recovery.context import Context
 from recovery.driver.begin import Begun, space_override
-from recovery.driver.heartbeat import Heartbeat
+from recovery.driver.heartbeat import Heartbeat, watch_floor
 from recovery.driver.order import tell
 from recovery.facts import LOST_ROOTS, LedgerFact
 from recovery.gather import open_ledger_fact
 from recovery.journal import Journal
 from recovery.new_ledger import Renewal, renew_ledger
 from recovery.opening import log_path, scan_cache_path, space_paths
+from recovery.redrive.record import issued_epoch
 from recovery.root import observe_root
 from recovery.space.condemned import Trust
 from recovery.space.containers import hold_namespace
@@ -38,11 +39,14 @@ Found = Ledger | LogMissingError | CorruptError
 
 
 @contextmanager
-def under_epoch(begun: Begun, spawner: socket.socket, say: Callable[[str], None]) -> Iterator[Context | None]:
+def under_epoch(
+    begun: Begun, spawner: socket.socket, say: Callable[[str], None], tell: Callable[[str], None] = tell
+) -> Iterator[Context | None]:
     """Take a session over under the next epoch, and hold it until the body ends; None where another driver has finished it meanwhile.
 
-    `spawner` was forked before any thread and any handle on the log; `say` gets the protocol's lines. The identity file goes only when the
-    body ended without an exception: whoever fails or dies leaves the epoch that it meant to have on record (L1, L4).
+    `spawner` was forked before any thread and any handle on the log; `say` gets the protocol's lines, `tell` those for people. The
+    identity file goes only when the body ended without an exception: whoever fails or dies leaves the epoch that it meant to have on
+    record (L1, L4).
 
     Raises StaleEpochError, FenceIncompleteError, NeedsPersonError, and what opening log and ledger raises.
     """
@@ -53,15 +57,15 @@ def under_epoch(begun: Begun, spawner: socket.socket, say: Callable[[str], None]
     hold_namespace(paths.directory, ports.host)
     driver, identity_file = _leave_identity(begun, epoch)
     unlock = Unlock(order.state, epoch, ports.clock, ports.host, tell)
-    journal = _open_journal(begun, ledger, epoch, unlock)
+    journal = _open_journal(begun, ledger, epoch, unlock, tell)
     try:
         opened = journal.state.opened
         started = events.DriverStarted(ports.clock.now_ms(), driver, opened.ledger_id, journal.state.generation, begun.setting.kind)
         if journal.raise_floor(started):
             steps.reach("floor.raised")
             forget_dead(order.state, epoch, ports.host)
-            context = _take_over(begun, spawner, journal, ledger, unlock, say)
-            with Heartbeat(epoch, begun.settings.heartbeat_secs, ports.clock, say, _progress(journal)):
+            context = _take_over(begun, spawner, journal, ledger, unlock, say, tell)
+            with Heartbeat(epoch, begun.settings.heartbeat_secs, ports.clock, say, _progress(journal), watch_floor(paths.ledger, epoch)):
                 yield context
             if context.scanner is not None:
                 context.scanner.save()
@@ -88,7 +92,7 @@ def _leave_identity(begun: Begun, epoch: int) -> tuple[events.DriverIdentity, st
     return events.DriverIdentity(nonce, identity.pid, identity.start_ticks, identity.boot_id, identity.pid_namespace), identity_file
 
 
-def _open_journal(begun: Begun, ledger: Found, epoch: int, unlock: Unlock) -> Journal:
+def _open_journal(begun: Begun, ledger: Found, epoch: int, unlock: Unlock, tell: Callable[[str], None]) -> Journal:
     """The log for writing; from here on who holds its lock or the ledger's is judged (L4)."""
     state, settings, ports = begun.order.state, begun.settings, begun.ports
     if isinstance(ledger, Ledger):
@@ -100,7 +104,8 @@ def _open_journal(begun: Begun, ledger: Found, epoch: int, unlock: Unlock) -> Jo
 
 
 def _take_over(
-    begun: Begun, spawner: socket.socket, journal: Journal, found: Found, unlock: Unlock, say: Callable[[str], None]
+    begun: Begun, spawner: socket.socket, journal: Journal, found: Found, unlock: Unlock, say: Callable[[str], None],
+    tell: Callable[[str], None],
 ) -> Context:  # fmt: skip
     """Fates and kills (T2, T3), with the ledger made anew where it is not the one in force (D2), then all that the driver holds from here
     on."""
@@ -164,7 +169,7 @@ def _next_epoch(state: str, session: SessionState, ledger: Found) -> int:
     ledger_floor = ledger.state.floor if isinstance(ledger, Ledger) else 0
     if not isinstance(ledger, Ledger) or open_ledger_fact(ledger, session) is not LedgerFact.SOUND:
         ledger_floor = max(ledger_floor, readable_floor(space_paths(state).ledger, session.opened.ledger_id))
-    return check_epoch(max(session.floor, ledger_floor, highest_intended(state)) + 1)
+    return check_epoch(max(session.floor, ledger_floor, highest_intended(state), issued_epoch(state)) + 1)
 
 
 def _progress(journal: Journal) -> Callable[[], int]:

@@ -39,7 +39,7 @@ class Act:
 @dataclass(frozen=True, slots=True)
 class Order:
     """What to drive: a session file's content, or (None) whatever the state directory holds. Only with `finish` is a session without a
-    script ended, for good."""
+    script ended, for good. `takes_calls`: calls come that no script names."""
 
     state: str
     session: Session | None
@@ -47,6 +47,7 @@ class Order:
     accept_outside: str = ""
     act: Act | None = None
     finish: bool = False
+    takes_calls: bool = False
 
 
 def finished_error(state: str, name: str) -> NeedsPersonError:

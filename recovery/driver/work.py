@@ -1,11 +1,13 @@
 """The script of a session, call by call, and its end; what a driver does once nothing is left to recover."""
 
+from typing import NoReturn, assert_never
+
 from eventlog import events
 from eventlog.errors import NeedsPersonError, ScanError
 from eventlog.records import Record
 from eventlog.show import show_text
 from recovery import calls
-from recovery.agent import AskPerson, RunNext, ScriptDone, choose_next
+from recovery.agent import AskApproval, AskPerson, AwaitAnswer, RunNext, ScriptDone, choose_next
 from recovery.capture import Capture, capture_outside, commit_look
 from recovery.context import Context
 from recovery.driver.order import Order
@@ -19,17 +21,28 @@ FINISH_SCANS = 3  # rule C6
 def run_script(context: Context, order: Order) -> int:
     """Recover, run what of the script is left, and end the session; the exit code. Raises NeedsPersonError where the script asks."""
     recover(context)
+    resume(context)
     on_interrupted = order.on_interrupted or context.journal.state.opened.on_interrupted
     while True:
-        match choose_next(context.journal.state, on_interrupted):
-            case RunNext(index=index):
-                calls.run_call(context, index, call_from_json(context.journal.state.opened.script[index], f"script call {index + 1}"))
+        context.journal.refresh()
+        state = context.journal.state
+        if state.pause_asked is not None:
+            pause(context, state.pause_asked)
+        match choose_next(state, on_interrupted):
+            case RunNext(index=index, edited=edited):
+                calls.run_call(context, index, call_from_json(edited or state.opened.script[index], f"script call {index + 1}"))
+            case AskApproval(index=index):
+                ask_approval(context, index)
+            case AwaitAnswer(call=call, index=index):
+                raise NeedsPersonError(describe_question(call, index))
             case AskPerson() as ask:
                 raise NeedsPersonError(_describe_ask(ask, order.state))
             case ScriptDone():
                 if not context.journal.state.opened.script and not order.finish:
                     raise NeedsPersonError(_describe_scriptless(context.journal.stream, order.state))
                 return finish(context)
+            case other:
+                assert_never(other)
 
 
 def _describe_scriptless(name: str, state: str) -> str:
@@ -57,19 +70,65 @@ def _describe_ask(ask: AskPerson, state: str) -> str:
 
 def finish(context: Context) -> int:
     """C6: what was kept ends; then the session ends on an image that was scanned, is on disk, and is the head's."""
+    root = come_to_rest(context, "the session ends")
+    now = context.clock.now_ms()
+    sync_workspace(context.root, "finish")
+    synced = events.Synced(now, root, context.host.boot_id())
+    context.journal.append([Record(synced), Record(events.SessionFinished(now, root))], (), "finish")
+    context.tell(f"session {context.journal.stream} finished: image {root}")
+    return 0
+
+
+def pause(context: Context, reason: str) -> NoReturn:
+    """The planned pause at a call boundary: what was kept ends, and the image that was scanned is on disk and known to be before the log
+    says `session_paused`. So whatever differs when the session goes on, days and boots later, was changed outside it (D5).
+
+    Raises NeedsPersonError when it is paused: exit 78, the workspace stays claimed.
+    """
+    root = come_to_rest(context, "the session pauses")
+    now = context.clock.now_ms()
+    sync_workspace(context.root, "pause")
+    synced = events.Synced(now, root, context.host.boot_id())
+    context.journal.append([Record(synced), Record(events.SessionPaused(now, root, reason))], (), "pause")
+    why = f" ({show_text(reason)})" if reason else ""
+    raise NeedsPersonError(f"session {context.journal.stream} is paused{why}: image {root}; `recovery drive STATE_DIR` goes on with it")
+
+
+def resume(context: Context) -> None:
+    """Say that a paused session goes on, once what changed meanwhile is recorded."""
+    if context.journal.state.is_paused:
+        context.journal.append([Record(events.SessionResumed(context.clock.now_ms()))], (), "resume")
+        context.tell(f"session {context.journal.stream} goes on after its pause")
+
+
+def ask_approval(context: Context, index: int) -> NoReturn:
+    """Commit that a person is asked about the script's call `index`. Raises NeedsPersonError with the ways to answer."""
+    state = context.journal.state
+    call, asked = len(state.calls) + 1, state.opened.script[index]
+    question = events.ApprovalAsked(context.clock.now_ms(), call, index, str(asked["tool"]), asked)
+    context.journal.append([Record(question)], (), "asked")
+    raise NeedsPersonError(describe_question(call, index))
+
+
+def describe_question(call: int, index: int) -> str:
+    """Which call waits for a person, and how to answer."""
+    return (
+        f"call {call} (call {index + 1} of the script) waits for a person's word and has not begun: "
+        "`recovery answer STATE_DIR --approve` lets it run, `--edit FILE` runs what FILE says in its place, `--reject` goes on without it; "
+        "`recovery drive STATE_DIR` then goes on"
+    )
+
+
+def come_to_rest(context: Context, why: str) -> str:
+    """End what calls have left running, and scan until nothing changed outside any call since the scan before; the root of the image.
+    Raises ScanError for a workspace that never rests."""
     ended = context.sweep.end_kept(context.ledger, context.epoch)
     if ended:
-        context.tell(f"what {ended} commands had left running was ended: the session ends")
+        context.tell(f"what {ended} commands had left running was ended: {why}")
     for _ in range(FINISH_SCANS):
         found = commit_look(lambda: _observe(context))
-        if found.differs:
-            continue
-        now = context.clock.now_ms()
-        sync_workspace(context.root, "finish")
-        synced = events.Synced(now, found.root, context.host.boot_id())
-        context.journal.append([Record(synced), Record(events.SessionFinished(now, found.root))], (), "finish")
-        context.tell(f"session {context.journal.stream} finished: image {found.root}")
-        return 0
+        if not found.differs:
+            return found.root
     raise ScanError("the workspace keeps changing outside any call; end what changes it and drive again")
 
 

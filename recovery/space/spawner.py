@@ -76,6 +76,11 @@ def fork_process(body: Callable[[], None], mark: str = "") -> int:
 def _serve_forked(ours: socket.socket, theirs: socket.socket, clock: Clock, host: Host) -> None:
     ours.close()
     os.setsid()
+    serve_spawner(theirs, clock, host)
+
+
+def serve_spawner(theirs: socket.socket, clock: Clock, host: Host) -> None:
+    """Be the spawner of the driver at the other end, in a process of a session of its own, until that is gone."""
     # Whoever reads the driver's output to its end must not wait for processes that outlive the driver.
     _redirect(0, "/dev/null", os.O_RDONLY)
     _redirect(1, "/dev/null", os.O_WRONLY)

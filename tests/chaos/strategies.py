@@ -2,6 +2,7 @@
 
 from hypothesis import strategies as st
 
+from chaos.losses import LOSSES
 from chaos.results import Action
 from chaos.step import Step, format_step
 
@@ -18,6 +19,9 @@ actions = st.one_of(
     st.builds(lambda at, do: Action(at, do), _at, st.sampled_from(["wait", "kill", "freeze"])),
     st.builds(lambda who, do: Action("", do, who), whos, st.sampled_from(["kill", "freeze", "wake", "release", "end"])),
     st.just(Action("", "start")),
+    st.builds(lambda at, what: Action(at, "lose", path=what), st.one_of(st.just(""), _at), st.sampled_from(sorted(LOSSES))),
+    st.builds(lambda who, words: Action("", "parked", who, path=words), whos, paths),
+    st.builds(lambda command: Action("", "person", path=command), paths),
     st.builds(
         lambda at, path, content: Action(at, "edit", path=path, content=content), st.one_of(st.just(""), _at), paths, st.none() | texts
     ),

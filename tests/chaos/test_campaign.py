@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from chaos.actions import format_plan
 from chaos.campaign import Campaign, CampaignResult, Limits, distrust, distrust_recording
+from chaos.depth import Depth
 from chaos.launch import Silent, open_pool
 from chaos.pool import RESTARTS, AllLostError
 from chaos.required import ALWAYS, required_oracles
@@ -236,6 +238,49 @@ def test_each_set_of_trials_has_a_clean_run_of_its_own_and_numbers_go_on(bench: 
     killed = [trial.plan[1].at for trial in sorted(again, key=lambda one: one.number)]
     assert killed == ["driver@2:start:1", "driver@2:intent.commit.before:1"]
     assert {trial.plan[:1] for trial in again} == {PREFIX}
+
+
+TWO_SETS = (TrialSet(), TrialSet(PREFIX, label="settled"))
+
+
+def test_third_kills_go_on_from_second_ones_and_end_where_the_first_ended(bench: Bench) -> None:
+    asked: list[tuple[Trial, int, Path, Mapping[str, Any]]] = []
+    scenario = make_scenario("deep", trials=TWO_SETS, on_interrupted="continue")
+    done = bench.start(lambda slot: Listening(asked, slot), Limits(depth=Depth(3)), scenarios=[scenario])
+    assert (done.verdict, done.reasons, done.left) == (Verdict.PASS, (), 0)
+    again = {trial.plan for trial, *_ in asked if trial.fault == "again"}
+    deeper = [trial for trial, *_ in asked if trial.fault == "deeper"]
+    assert {trial.plan[:2] for trial in deeper} == again and {len(trial.plan) for trial in deeper} == {3}
+    assert {converges_to["parts"]["recorded"] for trial, _, _, converges_to in asked if trial.fault == "deeper"} == {"deep"}
+    numbers = [one.trial.number for one in done.results if one.trial.number]
+    assert sorted(numbers) == list(range(1, len(numbers) + 1))
+    assert {line["before"] for line in bench.read("steps.jsonl")} > {format_plan(plan) for plan in again}
+
+
+def test_a_depth_of_one_makes_no_second_kill_and_two_no_third(tmp_path: Path) -> None:
+    faults = []
+    for depth in (1, 2):
+        (tmp_path / str(depth)).mkdir()
+        done = Bench(tmp_path / str(depth)).run({}, Limits(depth=Depth(depth)), scenarios=[make_scenario(trials=TWO_SETS)])
+        faults.append({one.trial.fault for one in done.results if one.trial.number})
+    assert faults == [{"kill", "exec"}, {"kill", "exec", "again"}]
+
+
+def test_a_third_kill_is_not_looked_for_where_trials_are_chosen_otherwise(bench: Bench) -> None:
+    done = bench.run({}, Limits(depth=Depth(3), fault="again"), scenarios=[make_scenario(trials=TWO_SETS)])
+    assert {one.trial.fault for one in done.results if one.trial.number} == {"again"}
+
+
+def test_a_second_kill_that_does_not_pass_leads_to_no_third_and_is_seen(bench: Bench) -> None:
+    class OneBad(FakeZygote):
+        def record(self, scenario: Scenario, prefix: Sequence[Action], directory: Path) -> Recording:
+            recording = super().record(scenario, prefix, directory)
+            is_bad = [action.at for action in prefix[1:]] == ["driver@2:start:1"]
+            return msgspec.structs.replace(recording, result=make_result(recording.result.trial, Verdict.FAIL)) if is_bad else recording
+
+    done = bench.start(lambda slot: OneBad({}, slot=slot), Limits(depth=Depth(3)), scenarios=[make_scenario(trials=TWO_SETS)])
+    assert done.verdict is Verdict.FAIL
+    assert {one.trial.plan[1].at for one in done.results if one.trial.fault == "deeper"} == {"driver@2:intent.commit.before:1"}
 
 
 def test_a_set_whose_recovery_decided_otherwise_is_unknown_and_does_not_stop_the_others(bench: Bench) -> None:

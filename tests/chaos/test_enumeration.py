@@ -198,7 +198,7 @@ def test_a_set_with_a_sample_kills_evenly_with_both_ends() -> None:
     passed = [f"driver@1:decided:{number}" for number in range(1, 8)]
     made = enumerate_set(passed, sample=3)
     assert steps_of(made, "kill") == [passed[0], passed[3], passed[6]]
-    assert reasons(made) == {step: "not in this scenario" for step in passed if step not in steps_of(made, "kill")}
+    assert reasons(made) == {step: "sampled" for step in passed if step not in steps_of(made, "kill")}
     assert steps_of(enumerate_set(passed, sample=1), "kill") == [passed[0]]
     assert steps_of(enumerate_set(passed, sample=7), "kill") == steps_of(enumerate_set(passed, sample=99), "kill") == passed
 
@@ -231,6 +231,17 @@ def test_kills_inside_the_recovery_that_a_label_names_are_second_kills() -> None
     recording = record("driver@2:decided:1", prefix=PREFIX, saved=1)
     made = enumerate_trials(recording, make_scenario(), TrialSet(PREFIX, label="settled"))
     assert [(trial.fault, trial.saved) for trial in made.trials] == [("again", 1)]
+
+
+def test_third_kills_are_counted_as_such_and_begin_with_the_successor_of_the_process_killed_last() -> None:
+    """Its driver, which lost a helper, passes steps on its way out: those are of the recovery that was killed, not of the next."""
+    recovery = ["driver@3:floor.commit.before:1", "worker@3:start:1", "driver@3:recovered:1"]
+    passed = ["driver@2:halt:1", *recovery, "driver@3:finish.commit.after:1"]
+    before = parse_plan("kill driver@1:decided:1; kill worker@2:start:1")
+    made = enumerate_trials(record(*passed, prefix=before), make_scenario(), TrialSet(before, depth=3))
+    assert {trial.fault for trial in made.trials} == {"deeper"}
+    assert [trial.plan[-1].at for trial in made.trials] == passed[1:4]
+    assert reasons(made) == {passed[0]: "not yet", passed[4]: "not in this scenario"}
 
 
 def test_after_a_prefix_there_is_no_exec_trial() -> None:

@@ -88,7 +88,7 @@ def test_a_call_that_is_open_has_a_before_and_no_after(tmp_path: Path) -> None:
     path = support.make_log(tmp_path)
     writer = support.open_writer(path, first_id=2_000_000)
     writer.append(STREAM, Epoch(4), [support.attempt(2)], (), "intent")
-    again = Record(events.AttemptStarted(9, 2, 2, 1, "bash", {}, "after-restore", "k", "d" * 64, redacted=False))
+    again = Record(events.AttemptStarted(9, 2, 2, 1, "bash", {}, "after-restore", "k", "d" * 64, redacted=False, request_id=""))
     writer.append(STREAM, Epoch(4), [again], (), "intent")
     row = choose_stream(writer.reader, None)
     assert find_point(writer.reader, row, parse_point("call:2:before")) == 11
@@ -134,7 +134,7 @@ def store(events_at: Sequence[tuple[events.Event, int]]) -> list[StoredEvent]:
 
 
 def attempt(call: int, attempt: int, at_ms: int) -> events.AttemptStarted:
-    return events.AttemptStarted(at_ms, call, attempt, None, "bash", {}, "after-restore", "k", "d" * 64, redacted=False)
+    return events.AttemptStarted(at_ms, call, attempt, None, "bash", {}, "after-restore", "k", "d" * 64, redacted=False, request_id="")
 
 
 def settled(call: int, attempt: int, at_ms: int, ended: events.Ended = "finished", label: str = "live") -> events.CallSettled:

@@ -137,24 +137,29 @@ def test_a_hook_that_fails_leaves_nothing_and_no_lock(log: str) -> None:
 KEPT: dict[str, set[str]] = {
     "session_opened": {
         "name", "workspace", "mode", "on_interrupted", "root", "root_identity", "ledger_id", "untracked", "excludes", "track",
+        "limits", "checkpoints",
     },  # fmt: skip
     "session_forked": {
         "name", "reason", "parent_log", "parent", "parent_hash", "mode", "on_interrupted", "calls", "root", "untracked", "excludes",
-        "track",
+        "track", "limits", "checkpoints",
     },  # fmt: skip
+    "session_placed": {"workspace", "root_identity", "ledger_id"},
     "driver_started": {"identity", "ledger_id", "kill_mark"},
     "workspace_observed": {"root", "untracked"},
     "input_admitted": {"request_id"},
-    "attempt_started": {"tool", "policy", "key", "request_digest"},
+    "attempt_started": {"tool", "policy", "key", "request_digest", "request_id"},
     "call_settled": {"ended", "label", "output", "root", "untracked"},
     "call_undone": set(),
     "call_replayed": {"root"},
     "checkpoint_taken": {"manifest", "root"},
-    "mode_switched": {"mode"},
+    "mode_switched": {"mode", "manifest"},
     "recovery_decided": {"label", "target_root", "mode"},
     "quarantined": {"directory", "paths"},
     "restore_finished": {"root"},
     "synced": {"root", "boot_id"},
+    "pause_requested": set(),
+    "approval_asked": {"tool"},
+    "approval_answered": {"answer"},
     "session_paused": {"root"},
     "session_resumed": set(),
     "session_moved": {"digest"},
@@ -201,13 +206,23 @@ CASES: list[tuple[events.Event, events.Event]] = [
             1, 1, 1, "finished", "sk-label", "[redacted]", events.Exit("start_failed", error="no [redacted]"), None, "sk-root", []
         ),
     ),
+    (
+        events.SessionForked(
+            1, "n", "forked", "l", "p", 1, "h", "transactional", "stop", [], [], "sk-root", [], [], [],
+            None, None, [events.ForkedInput("sk-id", {"say": "sk-1"})],
+        ),
+        events.SessionForked(
+            1, "n", "forked", "l", "p", 1, "h", "transactional", "stop", [], [], "sk-root", [], [], [],
+            None, None, [events.ForkedInput("sk-id", {"say": "[redacted]"})],
+        ),
+    ),
     (events.SessionFailed(1, "sk-root", "sk-1"), events.SessionFailed(1, "sk-root", "[redacted]")),
     (events.Synced(1, "sk-root", "sk-boot"), events.Synced(1, "sk-root", "sk-boot")),
     (
         events.RecoveryDecided(1, "sk-l", 1, 1, False, None, "sk-t", "m", {"exit": "sk-1", "n": 1}),
         events.RecoveryDecided(1, "sk-l", 1, 1, False, None, "sk-t", "m", {"exit": "[redacted]", "n": 1}),
     ),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("event", "masked"), CASES, ids=lambda event: event.kind)

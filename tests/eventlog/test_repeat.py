@@ -322,7 +322,7 @@ def test_rule_L2_any_process_admits_and_notes_under_the_floor_that_stands_and_no
     stored = list(other.reader.events(STREAM))
     assert [(one.event.kind, one.epoch) for one in stored][-2:] == [("driver_started", 5), ("input_admitted", 5)]
     for kind in events.EVENT_TYPES:
-        if kind.kind not in ("noted", "input_admitted"):
+        if kind.kind not in ("noted", "input_admitted", "pause_requested", "approval_answered"):
             assert kind.kind not in events.UNFENCED_KINDS
     with pytest.raises(MisuseError, match="synced is written by a session's driver only"):
         writer.append_unfenced(STREAM, [Record(events.Synced(1, "0" * 64, "boot"))], "note")

@@ -7,11 +7,6 @@ ROOT = Path(__file__).resolve().parents[2]
 CASES = range(1, 41)
 AGENTS = "belongs to agents over ACP, which are not there yet"
 MISSING = {
-    23: "the same worker, an older attempt: comes with the redriver",
-    25: "recovery adopts what was just started: comes with the redriver",
-    26: "crashes that never count: comes with the redriver's attempts",
-    27: "the clock jumps: comes with leases and backoff",
-    28: "declared lost after it was done: comes with the redriver's verdicts",
     38: AGENTS,
     39: AGENTS,
     40: AGENTS,

@@ -23,7 +23,9 @@ class History:
         self.decision = 0
         script: list[dict[str, Any]] = [{"tool": "bash", "run": "true"} for _ in range(calls)]
         identity = events.RootIdentity("root", 1, None, "fs")
-        opened = events.SessionOpened(0, "n", "/w", "transactional", "stop", script, EMPTY, identity, "ledger", 1, [], [], [])
+        opened = events.SessionOpened(
+            0, "n", "/w", "transactional", "stop", script, EMPTY, identity, "ledger", 1, [], [], [], None, None
+        )  # fmt: skip
         self.add(opened, (put_change(b"", ROOT),))
         self.driver(boot)
 
@@ -42,7 +44,7 @@ class History:
         self.call = self.call + 1 if call is None else call
         self.attempt_number = number
         key = f"log/n/{self.call}/{number}/1"
-        self.add(events.AttemptStarted(0, self.call, number, script_index, tool, {"tool": tool}, policy, key, "digest", redacted=False))
+        self.add(events.AttemptStarted(0, self.call, number, script_index, tool, {"tool": tool}, policy, key, "digest", False, ""))
         return key
 
     def settle(self, ended: Any = "finished", changes: tuple[Change, ...] = (), root: str = EMPTY) -> None:

@@ -197,14 +197,17 @@ class Sandbox:
         path.write_text("\n".join(lines) + "\n")
         return path
 
-    def start(self, *arguments: str | Path, epoch: int | None = None, wait: tuple[str, ...] = (), **environment: Any) -> Driver:
-        """Start `recovery ARGUMENTS`; processes wait at the steps `wait`."""
+    def start(
+        self, *arguments: str | Path, epoch: int | None = None, wait: tuple[str, ...] = (), program: Path | None = None, **environment: Any
+    ) -> Driver:
+        """Start `recovery ARGUMENTS`, or a Python program with them; processes wait at the steps `wait`."""
         number = len(self._drivers)
         out, error, status = (self.base / f"{what}-{number}" for what in ("out", "err", "status"))
         out.touch()
         error.touch()
         request = {
             "arguments": [str(argument) for argument in arguments],
+            "program": str(program) if program else "",
             "environment": self.environment(epoch, wait) | environment,
             "directory": str(self.base),
             "out": str(out),
@@ -217,9 +220,9 @@ class Sandbox:
         self._drivers.append(driver)
         return driver
 
-    def run(self, *arguments: str | Path, epoch: int | None = None, **environment: Any) -> Driver:
+    def run(self, *arguments: str | Path, epoch: int | None = None, program: Path | None = None, **environment: Any) -> Driver:
         """`start`, and wait for the end."""
-        driver = self.start(*arguments, epoch=epoch, **environment)
+        driver = self.start(*arguments, epoch=epoch, program=program, **environment)
         driver.end()
         return driver
 

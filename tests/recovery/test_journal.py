@@ -46,17 +46,18 @@ def test_forks_and_imported_streams_beside_a_session_are_not_driven(sandbox: San
     stored = list(writer.reader.events(stream))
     (opened,) = [one.event for one in stored if isinstance(one.event, events.SessionOpened)]
     forked = events.SessionForked(
-        1, "fork", "forked", writer.log_id, stream, 1, stored[0].hash.hex(), "transactional", "stop", [], [], opened.root, [], [], []
-    )
+        1, "fork", "forked", writer.log_id, stream, 1, stored[0].hash.hex(), "transactional", "stop", [], [], opened.root, [], [], [],
+        None, None, [],
+    )  # fmt: skip
     writer.open_stream(StreamId("fork"), Record(forked, stored[0].changes), "fork", stream, stored[0].seq)
     assert only_stream(writer.reader) == stream
-    with pytest.raises(NeedsPersonError, match="it is a fork"):
+    with pytest.raises(NeedsPersonError, match="was forked or imported and has no workspace yet"):
         read_state(writer.reader, StreamId("fork"))
     writer.close()
     assert sandbox.run("drive", sandbox.state).code == 0
 
 
-def test_a_log_of_forks_and_imports_only_says_that_it_is_not_driven(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_an_imported_session_is_the_one_of_its_log_and_has_no_workspace_yet(sandbox: Sandbox, tmp_path: Path) -> None:
     assert sandbox.run("run", sandbox.session(bash("echo one > a"))).code == 0
     log = str(sandbox.state / "log.sqlite")
     reader = Reader.open(log)
@@ -65,6 +66,7 @@ def test_a_log_of_forks_and_imports_only_says_that_it_is_not_driven(sandbox: San
     bundles.make(log, tmp_path / "a.bundle", stream)
     bundles.take_new(str(tmp_path / "new.sqlite"), tmp_path / "a.bundle", "f")
     reader = Reader.open(str(tmp_path / "new.sqlite"))
-    with pytest.raises(NeedsPersonError, match="forked, imported or salvaged"):
-        only_stream(reader)
+    assert only_stream(reader) == "f"
+    with pytest.raises(NeedsPersonError, match="`recovery place STATE_DIR --workspace DIR` gives it one"):
+        read_state(reader, StreamId("f"))
     reader.close()

@@ -1,4 +1,5 @@
-"""A warm process that forks `recovery` commands: what a test's driver costs is then a fork, not the import of everything.
+"""A warm process that forks `recovery` commands, and Python programs (`program` in the request): what one costs is then a fork, not the
+import of everything.
 
 Run as a file. Each line on stdin is a request (JSON: arguments, environment, directory, out, error, status, user, boot); the answer is the
 pid. When the process has ended, its wait status appears in the file `status`.
@@ -9,6 +10,7 @@ import contextlib
 import io
 import json
 import os
+import runpy
 import select
 import sys
 import traceback
@@ -18,6 +20,7 @@ import pyfastcdc
 
 from eventlog import console
 from eventlog.ports import LinuxHost
+from recovery import session
 from recovery.__main__ import app, main
 
 
@@ -29,9 +32,16 @@ def fork_command(request: dict[str, Any]) -> int:
     code: object = 70
     try:
         become_command(request)
-        main()
+        if request.get("program"):
+            runpy.run_path(request["program"], run_name="__main__")
+            code = 0
+        else:
+            main()
     except SystemExit as end:
         code = end.code
+        if isinstance(code, str):  # as the interpreter would
+            print(code, file=sys.stderr)
+            code = 1
     except BaseException:  # noqa: BLE001 - the child must never run on into the loop
         traceback.print_exc()
     finally:
@@ -58,7 +68,7 @@ def become_command(request: dict[str, Any]) -> None:
         os.setuid(request["user"])
     if request["boot"]:
         LinuxHost.boot_id = lambda self: str(request["boot"])  # type: ignore[method-assign]
-    sys.argv = ["recovery", *request["arguments"]]
+    sys.argv = [request.get("program") or "recovery", *request["arguments"]]
 
 
 def warm_up() -> None:
@@ -66,6 +76,7 @@ def warm_up() -> None:
     with contextlib.redirect_stderr(io.StringIO()):
         console.run(app, "recovery", 78, lambda error: error.exit_code, ["plan", "/nowhere"])
         codecs.lookup("ascii")  # by whatever opens a file of the kernel's
+        assert session  # for programs
         pyfastcdc.FastCDC()  # imported by the engine where a content is large
 
 

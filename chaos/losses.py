@@ -1,0 +1,10 @@
+"""What can be taken from a session behind its back, by the name that a plan gives it: `lose "root removed"`. Pure; `taking` does it."""
+
+LOSSES = {
+    "root removed": "the workspace directory is removed with all in it",
+    "root emptied": "an empty directory stands where the workspace was",
+    "root moved": "the workspace directory is moved away; nobody may touch it where it lies now",
+    "root replaced": "the workspace directory is moved away, and another one with a file of somebody else stands there",
+    "boot": "the machine is restarted: every process of the session is dead, and drivers find another boot id",
+    "files": "everything in the workspace is removed, the directory itself stays",
+}

@@ -1,0 +1,160 @@
+"""A session's surroundings, made up: its log, its drivers, its clock. What a driver does is said beforehand, one act for each."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from eventlog.process_identity import ProcessIdentity
+from recovery.redrive.policy import Ended, Limits, Seen
+from recovery.redrive.record import RedriveRecord, decode_record, encode_record
+from recovery.redrive.session import Redrive
+from recovery.redrive.world import Driver
+
+START_WALL_MS = 1_000_000
+
+
+class MadeUpClock:
+    """Monotonic time that passes when it is told to; the wall clock goes its own way."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.wall: Callable[[float], int] = lambda time: START_WALL_MS + round(time * 1000)
+
+    def now_ms(self) -> int:
+        return self.wall(self.time)
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def pause(self, seconds: float) -> None:
+        self.time += seconds
+
+
+@dataclass(frozen=True)
+class Life:
+    """What one driver does: it lives for `secs`, says something each `every` of them (0: never), commits progress or not, and ends."""
+
+    secs: float
+    ended: Ended
+    progress: bool = False
+    finishes: bool = False
+    pauses: bool = False
+    every: float = 1.0
+
+
+class Lived:
+    """A driver of a made-up world."""
+
+    def __init__(self, world: "MadeUpWorld", identity: ProcessIdentity, life: Life) -> None:
+        self.identity = identity
+        self.life = life
+        self.told_at: float | None = None
+        self.killed = False
+        self._world = world
+
+    def has_ended(self) -> bool:
+        """It dies when its time has come, and its work is in the log then."""
+        return self.killed or (self.told_at is not None and self._world.clock.time - self.told_at >= self.life.secs)
+
+    def end(self, epoch: int) -> Ended:
+        return Ended("killed", 9) if self.killed else self.life.ended
+
+
+class Unknown:
+    """The same driver, seen by a redriver that did not start it."""
+
+    def __init__(self, lived: Lived) -> None:
+        self._lived = lived
+        self.identity = lived.identity
+
+    def has_ended(self) -> bool:
+        return self._lived.has_ended()
+
+    def end(self, epoch: int) -> Ended:
+        return Ended("unknown")
+
+
+@dataclass
+class MadeUpWorld:
+    """`lives` are those of the drivers in the order in which they are started."""
+
+    clock: MadeUpClock
+    lives: list[Life]
+    seen: Seen = Seen(1, 0, False, False)
+    stored: bytes = b""
+    drivers: list[Lived] = field(default_factory=list)
+    epochs: list[int] = field(default_factory=list)
+    starts: list[float] = field(default_factory=list)
+    published: int = 0
+    is_readable: bool = True
+
+    def load(self) -> RedriveRecord:
+        return decode_record(self.stored, "record") if self.stored else RedriveRecord()
+
+    def publish(self, record: RedriveRecord) -> None:
+        self.stored = encode_record(record)
+        self.published += 1
+
+    def look(self) -> Seen:
+        for lived in self.drivers:
+            if lived.has_ended() and lived.told_at is not None:
+                self._commit(lived)
+        return self.seen
+
+    def _commit(self, lived: Lived) -> None:
+        head = self.seen.head_seq + 1
+        life, lived.life = lived.life, replace(lived.life, progress=False, finishes=False, pauses=False)
+        if life.progress or life.finishes or life.pauses:
+            self.seen = replace(self.seen, head_seq=head, progress_seq=head, is_finished=life.finishes, is_paused=life.pauses)
+
+    def find_living(self, record: RedriveRecord) -> ProcessIdentity | None:
+        return next((lived.identity for lived in self.drivers if lived.told_at is not None and not lived.has_ended()), None)
+
+    def choose_epoch(self, record: RedriveRecord) -> int:
+        return record.epoch + 1
+
+    def prepare(self) -> Driver:
+        assert len(self.drivers) < len(self.lives), "more drivers are started than there may be"
+        lived = Lived(self, ProcessIdentity(100 + len(self.drivers), 1, "boot", 1), self.lives[len(self.drivers)])
+        self.drivers.append(lived)
+        return lived
+
+    def tell(self, driver: Driver, epoch: int) -> None:
+        record = self.load()
+        assert record.attempts[-1].driver == driver.identity and record.epoch == epoch, "told before it was counted"
+        assert isinstance(driver, Lived)
+        assert self.find_living(record) is None, "a driver begins beside one that lives"
+        driver.told_at = self.clock.time
+        self.epochs.append(epoch)
+        self.starts.append(self.clock.time)
+
+    def watch(self, identity: ProcessIdentity) -> Driver:
+        return Unknown(next(lived for lived in self.drivers if lived.identity == identity))
+
+    def output_size(self, epoch: int) -> int | None:
+        if not self.is_readable or not self.drivers:
+            return None
+        lived = self.drivers[-1]
+        if lived.told_at is None or lived.life.every == 0:
+            return 0
+        return int(min(self.clock.time - lived.told_at, lived.life.secs) / lived.life.every)
+
+    def kill(self, identity: ProcessIdentity) -> bool:
+        next(lived for lived in self.drivers if lived.identity == identity).killed = True
+        return True
+
+
+def made_redrive(world: MadeUpWorld, limits: Limits, said: list[str] | None = None, seed: int = 1, retry: bool = False) -> Redrive:
+    """A redriver of a made-up session."""
+    return Redrive("s", world, limits, world.clock, random.Random(seed), (said if said is not None else []).append, retry)
+
+
+def run(redrive: Redrive, world: MadeUpWorld, until: float = 1e9) -> int | None:
+    """Let time pass from one look to the next until there is a code, or until that time."""
+    looks = 0
+    while redrive.code is None and world.clock.time < until:
+        redrive.step()
+        world.clock.time = max(world.clock.time, redrive.due if redrive.watched is None else world.clock.time + 0.5)
+        looks += 1
+        assert looks < 100_000, "it comes to no end"
+    return redrive.code

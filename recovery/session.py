@@ -1,0 +1,353 @@
+"""Sessions from Python: each call takes effect exactly once, whatever kills this process, and whoever asks for it again gets its result.
+
+    with open_session("state", "work") as session:
+        built = session.bash("make", key="build")
+        session.write("notes/done.txt", built.text, key="note")
+        session.finish()
+
+A program that is killed is simply started again: it asks for the same calls under the same keys, is given the recorded results of those
+that have ended, and goes on with the first that has none.
+
+What must hold. A key names one call of a session, for good: a settled one never runs again, and another call under its key is refused.
+One call at a time (S2). The calling process writes no workspace path: commands run under their shims, files are changed by the file
+worker (S6). An error that ends what this process may do with the session (a newer epoch, a lost process, a failed scan, an interrupt)
+ends the session object, never becomes a result, and leaves everything to whoever opens the session next (I6, S7).
+
+Threads and forks: the spawner is executed as a program of its own (space/helper), so that the calling process may have threads, event
+loops and open files. A session object belongs to the process that opened it and is used by one thread at a time.
+"""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from eventlog import events, steps
+from eventlog.errors import InternalError, MisuseError
+from eventlog.ports import LinuxHost, RandomIds, SystemClock
+from eventlog.reader import Reader
+from eventlog.show import encode_bytes, show_text
+from eventlog.values import StreamId
+from recovery import calls
+from recovery.command_note import note_of
+from recovery.context import Context
+from recovery.driver.begin import Begun, begin
+from recovery.driver.epoch import under_epoch
+from recovery.driver.order import Order, Ports, say_nothing
+from recovery.driver.work import finish
+from recovery.journal import Known
+from recovery.note import DEFAULT_BYTES
+from recovery.opening import log_path
+from recovery.perform import recover
+from recovery.results import CallResult, read_result
+from recovery.script import Call, Effects, Policy, call_from_json
+from recovery.script import Session as SessionFile
+from recovery.settings import read_settings
+from recovery.space.helper import Helper, start_helper
+from recovery.space.request import LeftBehind
+from recovery.state import CallState, SessionState
+from recovery.tools import T, ToolRequest, ToolResult, tool_environment
+from recovery.workspace.profile import parse_profile
+
+MOST_KEY = 200
+"""Characters of a key: it stands in every intent, and names a step, not its content."""
+Text = str | bytes
+
+
+@contextlib.contextmanager
+def open_session(
+    state: str | os.PathLike[str], workspace: str | os.PathLike[str] | None = None, *, name: str = "session",
+    exclude: Sequence[str] = (), track: Sequence[str] = (), environ: Mapping[str, str] | None = None,
+    tell: Callable[[str], None] = say_nothing,
+) -> Iterator["Session"]:  # fmt: skip
+    """Open the session in the state directory `state`, begin it there when there is none, and hold it until the body ends.
+
+    It is taken over under the next epoch and what a crash left is recovered before the body begins. `workspace` (it must exist), `name`,
+    `exclude` and `track` are fixed when a session begins; without `workspace` one must be there. `environ` is the driver contract's
+    environment (None: the process's own), of which commands get what is not the contract's; `tell` gets lines for people.
+
+    A finished session can be opened: it gives its recorded results and takes no new call. An exception of the body's own ends the epoch
+    as a clean end does; the session stays, to be opened again. Without `finish` it is parked, and keeps its workspace.
+
+    Raises MisuseError (also where another session has the workspace), NeedsPersonError, StaleEpochError, FenceIncompleteError,
+    CorruptError and the other errors of eventlog.errors: each has `exit_code`, the one that `recovery drive` would end with.
+    """
+    given = {**(os.environ if environ is None else environ), **tool_environment()}
+    hook = steps.hook_from_environment(given)
+    if hook is not None:
+        steps.install(hook)
+    settings = read_settings(given)
+    steps.enter("driver", settings.epoch or 0)
+    ports = Ports(SystemClock(), RandomIds(), LinuxHost())
+    order = Order(os.fspath(state), _as_file(state, workspace, name, exclude, track), takes_calls=True)
+    with contextlib.closing(start_helper(given)) as helper:
+        begun = begin(order, settings, ports)
+        if begun.known[0].is_finished:
+            with _opened_finished(begun) as session:
+                yield session
+            return
+        with _held(begun, helper, tell) as session:
+            yield session
+
+
+def _as_file(
+    state: str | os.PathLike[str], workspace: str | os.PathLike[str] | None, name: str, exclude: Sequence[str], track: Sequence[str]
+) -> SessionFile | None:
+    """The session as a file would describe it: one without a script."""
+    if workspace is None:
+        return None
+    profile = parse_profile(list(exclude), list(track), "open_session")
+    return SessionFile(name, os.path.abspath(workspace), os.path.abspath(state), "continue", (), profile)
+
+
+@contextlib.contextmanager
+def _opened_finished(begun: Begun) -> Iterator["Session"]:
+    begun.release()
+    with contextlib.closing(Reader.open(log_path(begun.order.state))) as reader:
+        session = Session(None, reader, begun.known)
+        yield session
+        session.end("it is closed")
+
+
+@contextlib.contextmanager
+def _held(begun: Begun, helper: Helper, tell: Callable[[str], None]) -> Iterator["Session"]:
+    """The body's own exception is kept back until the epoch has ended as a clean one does: nothing of it is in question then."""
+    raised: BaseException | None = None
+    with under_epoch(begun, helper.connection, say_nothing, tell) as context:
+        if context is None:
+            raise MisuseError(f"session {begun.name} was finished by another driver just now; open it again for its results")
+        try:
+            recover(context)
+            session = Session(context, context.journal.reader, None)
+            try:
+                yield session
+            except BaseException as error:
+                if session.is_broken:
+                    raise
+                raised = error
+            session.end("it is closed")
+        except BaseException:
+            context.space.drop()
+            raise
+    if session.is_finished:
+        begun.release()
+    if raised is not None:
+        raise raised
+
+
+class Session:
+    """A session that this process holds. Made by `open_session`, valid until its body ends."""
+
+    def __init__(self, context: Context | None, reader: Reader, known: Known | None) -> None:
+        self._context = context
+        self._reader = reader
+        self._read = known
+        self._busy = threading.Lock()
+        self._over = ""
+        self.is_broken = False
+
+    @property
+    def _known(self) -> Known:
+        if self._context is not None:
+            return self._context.journal.state, self._context.journal.hashes
+        if self._read is None:
+            raise InternalError("a session object without a log")
+        return self._read
+
+    @property
+    def state(self) -> SessionState:
+        """What the log says of the session, folded: name, head, calls, image."""
+        return self._known[0]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the session has ended, for good."""
+        return self.state.is_finished
+
+    def end(self, why: str) -> None:
+        """Take no more requests; `why` is what they are told."""
+        self._over = self._over or why
+
+    def bash(
+        self, run: Text, *, key: str, timeout_secs: float | None = None, stdin: Text | None = None, separate: bool = False,
+        policy: Policy = "never", effects: Effects = "inside", left_behind: LeftBehind | None = None,
+    ) -> CallResult:  # fmt: skip
+        """Run `bash -c RUN` in the workspace (recovery/README, "Commands of a call"), once for each key; its result.
+
+        `separate` keeps standard error apart. Raises MisuseError for what is no call and for another call under this key, with nothing
+        done; every other error ends the session object.
+        """
+        apart = "separate" if separate else None
+        said = {"timeout_secs": timeout_secs, "stdin": _encode(stdin), "stderr": apart, "left_behind": left_behind, "policy": policy}
+        return self.call(_make("bash", run=_encode(run), effects=effects, **said), key=key)
+
+    def run(self, request: ToolRequest[T], *, key: str) -> ToolResult[T]:
+        """Run a tool of the caller's own (recovery/tools), once for each key; its result. Raises as `bash`."""
+        return ToolResult(self.call(request.call, key=key))
+
+    def write(self, path: Text, content: Text, *, key: str, mode: int | None = None) -> CallResult:
+        """Make or replace a file of the workspace, once for each key; its result. `path` is relative to the workspace. Raises as `bash`."""
+        return self.call(_make("write", path=_encode(path), content=_encode(content), mode=mode), key=key)
+
+    def edit(self, path: Text, old: Text, new: Text, *, key: str) -> CallResult:
+        """Replace the single occurrence of `old` in a file by `new`, once for each key; its result. Raises as `bash`."""
+        return self.call(_make("edit", path=_encode(path), old=_encode(old), new=_encode(new)), key=key)
+
+    def call(self, call: Call, *, key: str) -> CallResult:
+        """Run one call, once for each key; its result, which is the recorded one where the call is settled. Raises as `bash`."""
+        check_key(key)
+        with self._alone():
+            found = self._find(key)
+            if found is not None:
+                return self._recorded(found, call)
+            context = self._writing()
+            with self._breaking():
+                calls.run_call(context, None, call, key)
+                made = self._find(key)
+                if made is None:
+                    raise InternalError(f"call {key!r} ran and is not in the log")
+                return read_result(self._reader, context.journal.stream, self._known, made, is_recorded=False)
+
+    def result(self, key: str) -> CallResult | None:
+        """The recorded result of the call under this key; None where no such call was ever asked for."""
+        check_key(key)
+        with self._alone():
+            found = self._find(key)
+            return None if found is None else self._read_result(found)
+
+    @property
+    def results(self) -> tuple[CallResult, ...]:
+        """The result of every call so far, in order, those without a key too. Each is read from the log, with its output."""
+        with self._alone():
+            return tuple(self._read_result(call) for call in self.state.calls)
+
+    def note(self, limit: int = DEFAULT_BYTES) -> str:
+        """The recovery note (recovery/README, "The recovery note"), plain text of at most `limit` bytes, to be given to a model."""
+        with self._alone():
+            return note_of(self._reader, StreamId(self.state.opened.name), self._known, limit)
+
+    def admit(self, request_id: str, given: dict[str, Any]) -> bool:
+        """Take an input in, once for each request id of the session; whether it was new. Raises MisuseError for another input under it."""
+        check_key(request_id, "request id")
+        with self._alone():
+            return self._admit(request_id, given)
+
+    def ask(self, request_id: str, answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The input admitted under this id; where there is none, `answer` is called for it and it is admitted. So what a model or a person
+        said is asked for once, and a program that is started again acts on the same answer. Raises as `admit`, and what `answer` raises."""
+        check_key(request_id, "request id")
+        with self._alone():
+            known = self._find_input(request_id)
+            if known is None:
+                known = answer()
+                self._admit(request_id, known)
+            return known
+
+    def _admit(self, request_id: str, given: dict[str, Any]) -> bool:
+        if self.is_finished and self._find_input(request_id) == given:
+            return False
+        context = self._writing()
+        with self._breaking():
+            return context.journal.admit(request_id, given, context.clock.now_ms()).is_new
+
+    def _find_input(self, request_id: str) -> dict[str, Any] | None:
+        self._refresh()
+        return next((one.input for one in self.state.inputs if one.request_id == request_id), None)
+
+    def _refresh(self) -> None:
+        if self._context is not None and not self.is_finished:
+            with self._breaking():
+                self._context.journal.check_fence()
+                self._context.journal.refresh()
+
+    @property
+    def inputs(self) -> tuple[events.ForkedInput, ...]:
+        """Every input admitted so far, in order, by this process or another (`eventlog append`): each `request_id` and `input`."""
+        with self._alone():
+            self._refresh()
+            return self.state.inputs
+
+    def finish(self) -> str:
+        """End the session, for good, on an image that is scanned, recorded and on disk (C6); its root hash. A finished one stays so."""
+        with self._alone():
+            if not self.is_finished:
+                context = self._writing()
+                with self._breaking():
+                    finish(context)
+            return self.state.root
+
+    def _find(self, key: str) -> CallState | None:
+        return next((call for call in reversed(self.state.calls) if call.request_id == key), None)
+
+    def _recorded(self, found: CallState, call: Call) -> CallResult:
+        if found.request_digest != calls.request_digest(call):
+            raise MisuseError(
+                f"key {show_text(key_of(found))}: call {found.number} of this session was another one ({found.tool}); a key names one call "
+                "for good, give this one a key of its own"
+            )
+        return self._read_result(found)
+
+    def _read_result(self, found: CallState) -> CallResult:
+        return read_result(self._reader, StreamId(self.state.opened.name), self._known, found, is_recorded=True)
+
+    def _writing(self) -> Context:
+        if self._context is None or self.is_finished:
+            raise MisuseError(f"session {self.state.opened.name} has finished and nothing follows its end; begin another for more calls")
+        return self._context
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One request at a time (S2), and none when the object is over. Raises MisuseError."""
+        if self._over:
+            raise MisuseError(f"this session object takes no more requests: {self._over}; open the session again")
+        if not self._busy.acquire(blocking=False):
+            raise MisuseError("a call of this session is running; calls of one workspace run one at a time")
+        try:
+            yield
+        finally:
+            self._busy.release()
+
+    @contextlib.contextmanager
+    def _breaking(self) -> Iterator[None]:
+        """Whatever goes wrong in here ends the object (S7): a refusal before anything began (MisuseError) does not."""
+        head = self.state.head_seq
+        try:
+            yield
+        except MisuseError:
+            if self.state.head_seq != head:
+                self._break("a request was refused after it had begun")
+            raise
+        except BaseException as error:
+            self._break(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+            raise
+
+    def _break(self, why: str) -> None:
+        self.is_broken = True
+        self.end(why)
+
+
+def key_of(call: CallState) -> str:
+    """The key under which a call was asked for."""
+    return repr(call.request_id)
+
+
+def check_key(key: str, what: str = "key") -> None:
+    """Raise MisuseError for what names no call: a key is 1 to 200 characters of UTF-8 without NUL."""
+    try:
+        is_text = isinstance(key, str) and 0 < len(key) <= MOST_KEY and "\0" not in key and bool(key.encode("utf-8"))
+    except UnicodeEncodeError:
+        is_text = False
+    if not is_text:
+        raise MisuseError(f"{what} {key!r:.80}: a {what} is a text of 1 to {MOST_KEY} characters, the same one each time this is asked for")
+
+
+def _encode(value: Text | None) -> Any:
+    if value is None:
+        return None
+    return encode_bytes(value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value)
+
+
+def _make(tool: Literal["bash", "write", "edit"], **fields: Any) -> Call:
+    """A call as a session file would say it, checked in the same way. Raises MisuseError."""
+    return call_from_json({"tool": tool, **fields}, tool)

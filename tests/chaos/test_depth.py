@@ -1,0 +1,42 @@
+"""Third kills: from which second ones they go on, and which are drawn; by the seed alone, and nothing is left out in silence."""
+
+from chaos.actions import parse_plan
+from chaos.depth import choose_deeper, draw_trials, make_deeper_set
+from chaos.enumeration import Enumeration
+from chaos.results import Trial
+from chaos.trial_set import TrialSet
+
+MANY = [("one", Trial(number, "small", parse_plan(f"kill driver@2:decided:{number}"), fault="again")) for number in range(1, 9)]
+FEW = [("two", Trial(number, "small", parse_plan(f"kill worker@2:start:{number}"), fault="again")) for number in range(9, 11)]
+
+
+def test_each_set_gets_its_share_of_the_pairs() -> None:
+    chosen = choose_deeper([*MANY, *FEW], 6, seed=1)
+    assert len(chosen) == len({trial.number for trial in chosen}) == 6
+    assert sum(trial.plan[0].at.startswith("worker") for trial in chosen) == len(FEW)
+
+
+def test_all_of_them_are_chosen_where_no_number_is_given() -> None:
+    assert {trial.number for trial in choose_deeper([*MANY, *FEW], 0, seed=1)} == set(range(1, 11))
+    assert choose_deeper([], 4, seed=1) == []
+
+
+def test_the_seed_alone_decides_what_is_drawn() -> None:
+    assert choose_deeper(MANY, 3, seed=1) == choose_deeper(MANY, 3, seed=1)
+    assert len({tuple(trial.number for trial in choose_deeper(MANY, 3, seed)) for seed in range(8)}) > 1
+
+
+def test_what_is_not_drawn_is_named_and_numbers_have_no_holes() -> None:
+    trials = tuple(trial for _, trial in MANY)
+    steps = tuple(trial.plan[-1].at for trial in trials)
+    drawn = draw_trials(Enumeration("small", steps, trials, ()), 3, seed=1)
+    assert [trial.number for trial in drawn.trials] == [1, 2, 3]
+    killed = {trial.plan[-1].at for trial in drawn.trials}
+    assert {one.step: one.reason for one in drawn.unreachable} == {step: "not drawn" for step in steps if step not in killed}
+    assert draw_trials(Enumeration("small", steps, trials, ()), 0, seed=1).trials == trials
+
+
+def test_a_deeper_set_goes_on_from_the_whole_plan_with_the_roles_of_the_set_above() -> None:
+    above = TrialSet(kill=("driver",), label="adopt_exit", converges=False)
+    made = make_deeper_set(MANY[0][1], above, 3)
+    assert (made.before, made.kill, made.depth, made.converges, made.label) == (MANY[0][1].plan, ("driver",), 3, False, "")
