@@ -55,6 +55,20 @@ class Place:
         return self.directory / "boot"
 
     @property
+    def ledger(self) -> Path:
+        return self.state / "space" / "ledger"
+
+    @property
+    def kept_log(self) -> Path:
+        """The log's files as they were at an earlier step."""
+        return self.directory / "kept-log"
+
+    @property
+    def put_back(self) -> Path:
+        """Tells of a log that was put back: the seq of its head, and how many drivers had ended before."""
+        return self.directory / "put-back"
+
+    @property
     def outside(self) -> Path:
         return self.directory / "outside"
 

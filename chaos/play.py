@@ -4,6 +4,7 @@ What must hold: every action of the plan leaves one Fault, and it `fired` only w
 state, a process that is gone. An action that cannot be carried out any more ends the plan; the session is driven on all the same.
 """
 
+import json
 import os
 import re
 import shlex
@@ -47,7 +48,7 @@ from chaos.stage import (
     trace_size,
 )
 from chaos.step import Lock, lock_of, parse_step
-from chaos.taking import TAKING
+from chaos.taking import TAKING, keep_log
 
 MOST_DRIVERS = 8
 QUIET_SECS = 10.0
@@ -57,7 +58,7 @@ AGAIN = 1
 PARKED = 78
 MOST_ANSWERS = 4
 STARTS = ("start", "person")
-ENDS_ALL = ("boot",)
+ENDS_ALL = ("boot", "machine")
 """Losses that no process outlives."""
 _ROOT = re.compile(r"\b[0-9a-f]{64}\b")
 WRITERS = ("worker", "command", "shim", "fork")
@@ -213,6 +214,8 @@ class Play:
                 return self._edit(action, reached)
             case "lose":
                 return self._lose(action, reached)
+            case "keep":
+                return self._keep_log(action, reached)
             case "parked":
                 return self._await_parked(action)
             case "person":
@@ -464,14 +467,25 @@ class Play:
         before = self._observer.list_tree(self._place.work) if action.path == "files" else {}
         taking.carry_out(self._place)
         is_done = taking.is_done(self._place)
+        if action.path == "log":
+            self._place.put_back.write_text(json.dumps([self._read_head(), len(self.played.ends)]), "ascii")
         removed = [{"path": path, "content": None, "head": self._read_head()} for path in sorted(before) if path]
         self.played.edits += removed
         self.played.looks.clear()
+        if action.path == "machine":
+            self._kept.clear()
         self._away = self._list_away()
         if reached is not None:
             release(reached)
             self._stage.open_wanted_gate()
         return Fault(action.at, "lose", True, is_done, note="" if is_done else f"{action.path}: it is not seen to be so")
+
+    def _keep_log(self, action: Action, reached: Reached | None) -> Fault:
+        keep_log(self._place)
+        if reached is not None:
+            release(reached)
+            self._stage.open_wanted_gate()
+        return Fault(action.at, "keep", True, (self._place.kept_log / "log.sqlite").is_file())
 
     def _list_away(self) -> Listing | None:
         return self._observer.list_tree(self._place.away) if self._place.away.is_dir() else None

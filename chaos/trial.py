@@ -152,6 +152,7 @@ def _question(scenario: Scenario, trial: Trial, place: Place, reference: Referen
         "edits": played.edits,
         "frozen": [_woken_to_json(woken) for woken in played.woken if woken.listing_after is not None],
         "quarantine": str(place.find_quarantine()),
+        "put_back": json.loads(place.put_back.read_text("ascii")) if place.put_back.exists() else None,
     }
 
 
