@@ -29,6 +29,7 @@ from recovery.command_release import release_holder
 from recovery.command_rerun import rerun as rerun_session
 from recovery.command_restore import RestoreOrder, restore_image
 from recovery.command_settle import (
+    settle_exclude,
     settle_not_run,
     settle_processes,
     settle_ran,
@@ -309,6 +310,9 @@ def settle(
     accept_workspace: Annotated[
         str, typer.Option("--accept-workspace", metavar="HASH", help="end an open restore with the workspace as it is, which has this hash")
     ] = "",
+    exclude: Annotated[
+        str, typer.Option("--exclude", metavar="PATH", help="leave a path that cannot be read out of all images from here on")
+    ] = "",
 ) -> int:
     """Say what only a person can know; the next drive goes on from there."""
     acts: dict[str, tuple[bool, Callable[[str, Settings, Ports], int]]] = {
@@ -319,6 +323,7 @@ def settle(
         "--not-run": (not_run, settle_not_run),
         "--undo": (undo, settle_undo),
         "--accept-workspace HASH": (bool(accept_workspace), lambda at, with_, in_: settle_workspace(at, accept_workspace, with_, in_)),
+        "--exclude PATH": (bool(exclude), lambda at, with_, in_: settle_exclude(at, exclude, with_, in_)),
     }
     wanted = [act for is_wanted, act in acts.values() if is_wanted]
     if len(wanted) != 1:

@@ -90,7 +90,7 @@ def _read_target(context: Context, obligation: Obligation) -> Image:
 def plan_for(profile: Profile, found: Scan, target: Image, untracked: tuple[Untracked, ...]) -> RestorePlan:
     """`plan_restore` with what the session leaves out and tracks."""
     return plan_restore(
-        found, target, untracked, has_excludes=bool(profile.excludes), owners=profile.owners, acls=profile.acls
+        found, target, untracked, has_excludes=profile.leaves_out, owners=profile.owners, acls=profile.acls
     )
 
 

@@ -29,6 +29,9 @@ FoldImage = Callable[[ImageTree, Sequence[Change]], ImageTree]
 TO_RESTORE = "to_restore"
 """The fact of a decision to restore that counts the paths that differed then."""
 
+EXCLUDED = "excluded"
+"""The fact of a person's decision that names the path that no image holds from then on."""
+
 NEW_GENERATION = "new_generation"
 """The fact of a decision to make the ledger anew that says which generation the new one has."""
 
@@ -139,6 +142,8 @@ class SessionState:
     has_driver: bool = False
     untracked_since: tuple[tuple[int, tuple[Untracked, ...]], ...] = ()
     root_recorded: events.RootIdentity | None = None
+    excluded_seq: int = 0
+    """The newest decision of a person to exclude a path; the image without it stands in the event after it."""
     taken_back: int = 0
     """The call whose lost intent was appended again from the ledger's bytes (D2); 0: none was."""
     behind_seq: int = 0
@@ -373,6 +378,8 @@ def _check_legal(state: SessionState, event: events.Event, place: str) -> None:
             raise CorruptError(f"{place}: {event.kind} while the session is paused")
         case events.SessionPaused() | events.ApprovalAsked() if call is not None:
             raise CorruptError(f"{place}: {event.kind} while call {call.number} is open")
+        case events.WorkspaceObserved() if state.excluded_seq == state.head_seq:
+            pass  # an image without the path, and nothing else: whatever the open call did is as unknown as before
         case events.AttemptStarted() | events.WorkspaceObserved() if call is not None and is_cut:
             raise CorruptError(f"{place}: {event.kind} while call {call.number} attempt {call.last.number} is neither restored nor void")
         case events.SessionFinished() if call is not None:
@@ -483,6 +490,9 @@ def _fold_decided(state: SessionState, event: events.RecoveryDecided, seq: int, 
         if not isinstance(generation, int) or generation <= state.generation:
             raise CorruptError(f"{place}: {event.label} names no ledger of a newer generation than {state.generation}")
         return replace(state, renewed_generation=generation, renewed_seq=seq)
+    if event.label == Label.EXCLUDE_BY_PERSON:
+        left_out = state.profile.left_out | {decode_bytes(event.facts.get(EXCLUDED), f"{place}: {EXCLUDED}")}
+        return replace(state, profile=replace(state.profile, left_out=left_out), excluded_seq=seq)
     if event.label == Label.LOG_BEHIND_ADOPT:
         return replace(state, taken_back=event.call or 0)
     if not event.obligation:

@@ -39,5 +39,6 @@ WORDS: dict[Label, str] = {
     Label.NOT_RUN_BY_PERSON: "a person says that the call did not run: the image before it is restored, then it runs",
     Label.UNDO_BY_PERSON: "a person had the call undone: the image before it is restored, and it ends interrupted",
     Label.ACCEPT_BY_PERSON: "a restore did not end, and a person took the workspace as it was found",
+    Label.EXCLUDE_BY_PERSON: "a person excluded a path, which no image holds from then on",
     Label.RESTORE_BY_PERSON: "a person had the image of an earlier event restored: the calls after it are undone",
 }

@@ -20,7 +20,7 @@ from chaos.progress import PlainProgress
 from chaos.results import RUN_FORMAT, Trial, TrialResult, Verdict
 from chaos.scenario import Scenario
 from eventlog.errors import MisuseError
-from recovery.labels import BEHIND, BY_PERSON, NOT_ACTED_ON, RENEWALS, Label
+from recovery.labels import NOT_ACTED_ON, Label
 from tests.chaos.fakes import FakeZygote, make_result
 
 MISTAKES = {
@@ -232,10 +232,8 @@ def test_the_run_directory_names_every_label_of_recovery(campaign: Callable[...,
     assert campaign() == 0
     labels = json.loads((tmp_path / "run" / "config.json").read_text())["labels"]
     assert [(one["label"], one["acted_on"]) for one in labels] == [(label.value, label not in NOT_ACTED_ON) for label in Label]
-    by_person, by_root = {label.value for label in BY_PERSON}, {"root_lost", "root_lost_by_call", "complete_rebuild"}
     unreachable = {one["label"] for one in labels if one["unreachable"]}
-    by_loss = {label.value for label in RENEWALS | BEHIND}
-    assert unreachable == {"restore_unsynced_head", "interrupt_restored"} | by_person | by_root | by_loss
+    assert unreachable == {"root_unmounted", "accept_by_person", "exclude_by_person"}
 
 
 def test_coverage_that_is_required_and_missing_makes_the_campaign_unknown(
