@@ -21,6 +21,7 @@ from recovery.command_files import ChangeOrder, change, has_workspace, release_s
 from recovery.command_fork import fork as fork_session
 from recovery.command_fork import place as place_session
 from recovery.command_image import ImageOrder, take_image
+from recovery.command_log import state_of
 from recovery.command_note import print_note
 from recovery.command_pause import ask_pause
 from recovery.command_quarantine import EmptyOrder, check_out_quarantine, empty_decisions, list_quarantine, show_quarantine
@@ -29,6 +30,7 @@ from recovery.command_release import release_holder
 from recovery.command_rerun import rerun as rerun_session
 from recovery.command_restore import RestoreOrder, restore_image
 from recovery.command_settle import (
+    settle_discard,
     settle_exclude,
     settle_not_run,
     settle_processes,
@@ -161,8 +163,9 @@ def redrive_all(
 @app.command()
 def plan(state: StateArgument, as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False) -> int:
     """Explain what the next driver would do; changes nothing. Exit 0 nothing to recover, 2 something to recover."""
-    check_log_exists(str(state))
-    found = forecast(str(state), LinuxHost())
+    place = state_of(str(state))
+    check_log_exists(place)
+    found = forecast(place, LinuxHost())
     if as_json:
         facts = found.facts.named() if found.facts else None
         print(json.dumps({**dataclasses.asdict(found), "facts": facts}))
@@ -310,6 +313,9 @@ def settle(
     accept_workspace: Annotated[
         str, typer.Option("--accept-workspace", metavar="HASH", help="end an open restore with the workspace as it is, which has this hash")
     ] = "",
+    discard: Annotated[
+        int, typer.Option("--discard", metavar="CALL", help="restore the image before the open call; what it made is deleted, for ever")
+    ] = 0,
     exclude: Annotated[
         str, typer.Option("--exclude", metavar="PATH", help="leave a path that cannot be read out of all images from here on")
     ] = "",
@@ -323,6 +329,7 @@ def settle(
         "--not-run": (not_run, settle_not_run),
         "--undo": (undo, settle_undo),
         "--accept-workspace HASH": (bool(accept_workspace), lambda at, with_, in_: settle_workspace(at, accept_workspace, with_, in_)),
+        "--discard CALL": (bool(discard), lambda at, with_, in_: settle_discard(at, discard, with_, in_)),
         "--exclude PATH": (bool(exclude), lambda at, with_, in_: settle_exclude(at, exclude, with_, in_)),
     }
     wanted = [act for is_wanted, act in acts.values() if is_wanted]

@@ -8,7 +8,7 @@ Nothing is decided and no workspace path is looked at: the next drive recovers.
 
 `--ran`, `--not-run`, `--undo`, `--accept-workspace`: what the open call did, and how a restore ends that does not (D4, R5).
 
-`--exclude`: a path that cannot be read is left out of the images (C5).
+`--exclude`: a path that cannot be read is left out of the images (C5). `--discard`: what a call made is deleted, not kept (R4).
 """
 
 import os
@@ -24,6 +24,7 @@ from recovery.driver.entry import drive
 from recovery.driver.order import Act, Order, Ports
 from recovery.settings import Settings
 from recovery.settle_call import accept_workspace, not_run, ran, undo
+from recovery.settle_discard import discard
 from recovery.settle_exclude import exclude
 from recovery.settle_root import accept_root, check_away, rebuild
 
@@ -102,6 +103,16 @@ def settle_exclude(log: str, path: str, settings: Settings, ports: Ports) -> int
 
     done = f"{show_text(relative)} is left out of the images and never touched from here on"
     return _settle(place, option, leave_out, done, settings, ports, may_claim=True)
+
+
+def settle_discard(log: str, call: int, settings: Settings, ports: Ports) -> int:
+    """Restore the image before the open call, and delete what that displaces; the exit code. Raises as `settle_processes` does."""
+
+    def delete(context: Context) -> None:
+        count = discard(context, call)
+        context.tell(f"call {call}: {count} paths that its restore displaced were deleted, for ever")
+
+    return _settle_open(log, f"--discard {call}", delete, "the image before it is restored", settings, ports, may_claim=True)
 
 
 def _settle_open(

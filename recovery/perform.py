@@ -213,6 +213,7 @@ def _act(context: Context, label: Label, evidence: Evidence) -> None:
             | Label.UNDO_BY_PERSON
             | Label.ACCEPT_BY_PERSON
             | Label.EXCLUDE_BY_PERSON
+            | Label.DISCARD_BY_PERSON
         ):
             raise InternalError("a person's decision follows from no facts")
         case Label.ASK | Label.OUTSIDE_DELETION | Label.ROOT_UNMOUNTED | Label.ROOT_REPLACED | Label.SETTLED:

@@ -40,5 +40,6 @@ WORDS: dict[Label, str] = {
     Label.UNDO_BY_PERSON: "a person had the call undone: the image before it is restored, and it ends interrupted",
     Label.ACCEPT_BY_PERSON: "a restore did not end, and a person took the workspace as it was found",
     Label.EXCLUDE_BY_PERSON: "a person excluded a path, which no image holds from then on",
+    Label.DISCARD_BY_PERSON: "a person had what the call made deleted, for want of room to keep it",
     Label.RESTORE_BY_PERSON: "a person had the image of an earlier event restored: the calls after it are undone",
 }
