@@ -80,7 +80,9 @@ class Deaths:
         self._environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("SESSION_", "CRASHWORTHY_"))},
             "SESSION_HOLDERS_DIR": os.path.join(base, "holders"),
+            "PYTHONPYCACHEPREFIX": os.path.join(base, "compiled"),  # a start is of code that has been compiled, as an installed one is
         }
+        self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self._begin()
         watched = {"CRASHWORTHY_STEP_SOCKET": os.path.join(base, "steps"), "CRASHWORTHY_STEP_TELL": told}
         command = [sys.executable, "-m", "recovery", "redrive", self.place.state, "--backoff", "1e-6", "--attempts", "500"]
