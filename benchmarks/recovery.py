@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from benchmarks.measure import Report, interleave
 from benchmarks.recovery_log import make_session
 from eventlog.ports import LinuxHost, SystemClock
@@ -31,8 +33,8 @@ from recovery.redrive.record import load_record
 from recovery.space.identity import kill_and_wait
 
 WARM_MS, COLD_MS, DECISION_MS = 10.0, 75.0, 200.0
-REST_SECS = 1.5
-"""Between a start and the next death: a warm redriver has its idle process ready by then."""
+REST_SECS = 1.0
+"""Between looks at whether a warm redriver has its idle process ready."""
 WAIT_SECS = 120.0
 CALLS = 10_000
 
@@ -78,7 +80,9 @@ class Deaths:
         self._environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("SESSION_", "CRASHWORTHY_"))},
             "SESSION_HOLDERS_DIR": os.path.join(base, "holders"),
+            "PYTHONPYCACHEPREFIX": os.path.join(base, "compiled"),  # a start is of code that has been compiled, as an installed one is
         }
+        self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
         self._begin()
         watched = {"CRASHWORTHY_STEP_SOCKET": os.path.join(base, "steps"), "CRASHWORTHY_STEP_TELL": told}
         command = [sys.executable, "-m", "recovery", "redrive", self.place.state, "--backoff", "1e-6", "--attempts", "500"]
@@ -100,15 +104,25 @@ class Deaths:
         """When the next driver told of its first step."""
         connection, _ = self._listener.accept()
         arrived = time.perf_counter()
+        connection.recv(4096)  # closed before it was told, the step would be a broken pipe
         connection.close()
         return arrived
+
+    def _wait_idle(self, driver: int) -> None:
+        """Until whatever the redriver keeps ready has imported all that it will and waits: a busy machine takes its time for that."""
+        time.sleep(REST_SECS)
+        redriver = psutil.Process(self._redriver.pid)
+        spent = -1.0
+        while spent != (now := sum(sum(child.cpu_times()[:2]) for child in redriver.children() if child.pid != driver)):
+            spent = now
+            time.sleep(REST_SECS)
 
     def die(self) -> float:
         """Kill the driver; seconds until the next one's first step."""
         epoch = load_record(self.place.state).epoch
         wait_for(lambda: _size(os.path.join(self.place.state, "redrive", f"out-{epoch}")), f"the first word of driver {epoch}")
-        time.sleep(REST_SECS)
         driver = load_record(self.place.state).attempts[-1].driver
+        self._wait_idle(driver.pid)
         descriptor = os.pidfd_open(driver.pid)
         before = time.perf_counter()
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)

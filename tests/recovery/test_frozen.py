@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from recovery import frozen
 from recovery.call_list import CallList
+from recovery.state import fold_event, fold_stream
+from tests.recovery.histories import History
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +56,18 @@ def test_the_newest_of_no_calls_cannot_be_changed() -> None:
     with pytest.raises(IndexError):
         CallList[int]().with_newest(1)
     assert repr(CallList([1, 2])) == "CallList([1, 2])" and CallList([1]) != [2] and CallList([1]) != 1
+
+
+def test_a_state_that_stands_is_never_changed_by_what_is_folded_onto_it() -> None:
+    """A whole stream is folded in place, a published state is not: event by event and at once come to the same, and each stays."""
+    history = History(calls=3)
+    for index in range(3):
+        history.attempt(script_index=index)
+        history.settle()
+    history.restore("restore_by_person", call=None)
+    history.undo(3)
+    states = [fold_stream(history.stored[:2], "log")]
+    for stored in history.stored[2:]:
+        states.append(fold_event(states[-1], stored, "log"))
+    for length, state in enumerate(states, 2):
+        assert state == fold_stream(history.stored[:length], "log") and type(state) is type(states[0])
