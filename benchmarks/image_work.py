@@ -66,7 +66,7 @@ def take_first_image(directory: str, root: str) -> None:
         found = scanner.scan()
         changes = diff({}, found.image)
         opened = events.SessionOpened(
-            1, "bench", "w", "transactional", "stop", [], root_hash(found.image).hex(), IDENTITY, "l", 1, [], [], []
+            1, "bench", "w", "transactional", "stop", [], root_hash(found.image).hex(), IDENTITY, "l", 1, [], [], [], None, None
         )
         contents = {change.entry.content: (change.path, change.entry) for change in changes if change.entry and change.entry.content}
         blobs = (blob for path, entry in contents.values() for blob in _encode(scanner, root, path, entry))

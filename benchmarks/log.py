@@ -85,7 +85,9 @@ def warm_wal(path: str, work: Work) -> int:
 def open_log(directory: str, name: str = "log.sqlite") -> Writer:
     path = os.path.join(directory, name)
     identity = events.RootIdentity("r", 1, None, "0")
-    opened = events.SessionOpened(1, "bench", "w", "transactional", "stop", [], root_hash(ROOT).hex(), identity, "l", 1, [], [], [])
+    opened = events.SessionOpened(
+        1, "bench", "w", "transactional", "stop", [], root_hash(ROOT).hex(), identity, "l", 1, [], [], [], None, None
+    )  # fmt: skip
     create_log(path, STREAM, Record(opened, diff({}, ROOT)), (), RandomIds())
     writer = Writer.open(path, RandomIds())
     driver = events.DriverIdentity("n", 1, 1, "b", 1)

@@ -57,7 +57,7 @@ _LOG_ID = re.compile(r"[0-9a-f]{32}")
 _HEX = re.compile(r"[0-9a-f]{64}")
 _u16, _u32, _u64, _i64 = struct.Struct(">H"), struct.Struct(">I"), struct.Struct(">Q"), struct.Struct(">q")
 RECORD_HEAD = struct.Struct(">BI")
-Reason = Literal["compacted", "lost"]
+Reason = Literal["compacted", "lost", "checkpointed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ def decode_given_up(body: bytes) -> GivenUp:
 def checked_reason(reason: object) -> Reason:
     """Raises CorruptError for anything but a reason to give a content up."""
     match reason:
-        case "compacted" | "lost":
+        case "compacted" | "lost" | "checkpointed":
             return reason
         case _:
             raise CorruptError(f"a content was given up for the unknown reason {reason!r}")

@@ -119,7 +119,7 @@ def _judge_dropped(reader: Reader, found: Verified, name: str) -> Iterator[Diagn
             rows = []  # the table is damaged, and verify says so
         for reason, count, size in rows:
             what = f"{count} contents of {int(float(str(size)))} bytes were given up on record ({reason}); images say so by name"
-            harm: Harm = "nothing lost" if reason == "compacted" else "some content lost"
+            harm: Harm = "nothing lost" if reason in ("compacted", "checkpointed") else "some content lost"
             advice = "nothing to do: they may be in a bundle or in a copy made before"
             yield Diagnosis("given_up", what, name, harm, advice, is_problem=False)
     if found.orphans:

@@ -51,7 +51,8 @@ def describe(event: events.Event) -> str:
     """One line about an event, for people."""
     match event:
         case events.SessionOpened():
-            return f"{event.name}: {len(event.script)} scripted calls, image {event.root[:12]}"
+            mode = "" if event.mode == "transactional" else f"mode {event.mode}, "
+            return f"{event.name}: {mode}{len(event.script)} scripted calls, image {event.root[:12]}"
         case events.SessionForked():
             return f"{event.name}: {event.reason} from {event.parent} seq {event.parent_seq}, image {event.root[:12]}"
         case events.DriverStarted():
@@ -65,9 +66,9 @@ def describe(event: events.Event) -> str:
         case events.CallReplayed():
             return f"call {event.call} attempt {event.attempt} replayed, image {event.root[:12]}"
         case events.CheckpointTaken():
-            return f"checkpoint {event.manifest[:12]}, image {event.root[:12]}"
+            return f"checkpoint {event.manifest[:12]}, image {event.root[:12]}, {event.took_ms} ms"
         case events.ModeSwitched():
-            return f"now {event.mode}: {event.reason}"
+            return f"now {event.mode}, by checkpoint {event.manifest[:12]}: {event.reason}"
         case events.SessionPaused():
             return f"image {event.root[:12]}: {event.reason}"
         case events.SessionResumed():

@@ -24,6 +24,7 @@ ExitCode = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 32) - 1)]
 Signal = Annotated[int, msgspec.Meta(ge=1, le=127)]
 Ended = Literal["finished", "interrupted"]
 Tracked = Literal["owners", "acls"]
+Mode = Literal["transactional", "checkpoint", "auto"]
 
 
 class Untracked(msgspec.Struct, frozen=True):
@@ -113,15 +114,33 @@ class ForkedCall(msgspec.Struct, frozen=True):
     root: str
 
 
+class Limits(msgspec.Struct, frozen=True):
+    """What an image in the log may have at most (C8): bytes of all its files, paths, bytes of one file; null: no limit."""
+
+    bytes: Count | None
+    paths: Count | None
+    file_bytes: Count | None
+
+
+class Checkpoints(msgspec.Struct, frozen=True):
+    """Where a session's checkpoints are, and how many finished calls may be lost with the newest of them (C7). `manifest` names the
+    checkpoint of this event's image, "" where there is none."""
+
+    store: JsonBytes
+    lost_work_bound: Count
+    manifest: str
+
+
 class SessionOpened(msgspec.Struct, frozen=True):
-    """The first event of a session. `excludes` are its pattern lines and `track` what it tracks beside the rest, both for good."""
+    """The first event of a session. `excludes` are its pattern lines and `track` what it tracks beside the rest, both for good. In mode
+    `transactional` there are no `checkpoints`."""
 
     kind: ClassVar[str] = "session_opened"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     at_ms: Instant
     name: str
     workspace: JsonBytes
-    mode: Literal["transactional"]
+    mode: Mode
     on_interrupted: Literal["stop", "reissue", "continue"]
     script: list[dict[str, Any]]
     root: str
@@ -131,6 +150,8 @@ class SessionOpened(msgspec.Struct, frozen=True):
     untracked: list[Untracked]
     excludes: list[JsonBytes]
     track: list[Tracked]
+    limits: Limits | None
+    checkpoints: Checkpoints | None
 
 
 class DriverStarted(msgspec.Struct, frozen=True):
@@ -153,10 +174,11 @@ class WorkspaceObserved(msgspec.Struct, frozen=True):
 
 class SessionForked(msgspec.Struct, frozen=True):
     """The first event of a stream that goes on from an event of another one. It holds all that is needed without the parent; its
-    changes are the whole image at that event. `calls` are the calls settled by then; `excludes` and `track` are the parent's."""
+    changes are the whole image at that event. `calls` are the calls settled by then; `excludes`, `track`, `limits` and `checkpoints` are
+    the parent's, and `mode` is its mode there."""
 
     kind: ClassVar[str] = "session_forked"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     at_ms: Instant
     name: str
     reason: Literal["forked", "imported", "moved", "salvaged"]
@@ -164,7 +186,7 @@ class SessionForked(msgspec.Struct, frozen=True):
     parent: str
     parent_seq: Number
     parent_hash: str
-    mode: Literal["transactional"]
+    mode: Mode
     on_interrupted: Literal["stop", "reissue", "continue"]
     script: list[dict[str, Any]]
     calls: list[ForkedCall]
@@ -172,6 +194,8 @@ class SessionForked(msgspec.Struct, frozen=True):
     untracked: list[Untracked]
     excludes: list[JsonBytes]
     track: list[Tracked]
+    limits: Limits | None
+    checkpoints: Checkpoints | None
 
 
 class InputAdmitted(msgspec.Struct, frozen=True):
@@ -239,23 +263,26 @@ class CallReplayed(msgspec.Struct, frozen=True):
 
 
 class CheckpointTaken(msgspec.Struct, frozen=True):
-    """A copy of the workspace outside the log, durable, named by the digest of its manifest (C7)."""
+    """A copy of the workspace outside the log, durable before this event stands, named by the digest of its manifest (C7). Making it took
+    `took_ms`."""
 
     kind: ClassVar[str] = "checkpoint_taken"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     at_ms: Instant
     manifest: str
     root: str
+    took_ms: Count
 
 
 class ModeSwitched(msgspec.Struct, frozen=True):
-    """The one, permanent switch of mode `auto` (C8)."""
+    """The one, permanent switch of mode `auto` (C8); `manifest` names the checkpoint that it stands on."""
 
     kind: ClassVar[str] = "mode_switched"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     at_ms: Instant
     mode: str
     reason: str
+    manifest: str
 
 
 class RecoveryDecided(msgspec.Struct, frozen=True):
@@ -450,7 +477,7 @@ def _upcast_session_opened_1(payload: bytes) -> Event:
     old = _session_opened_1.decode(payload)
     return SessionOpened(
         old.at_ms, old.name, old.workspace, old.mode, old.on_interrupted, old.script, old.root, old.root_identity, old.ledger_id,
-        old.generation, old.untracked, excludes=[], track=[],
+        old.generation, old.untracked, excludes=[], track=[], limits=None, checkpoints=None,
     )  # fmt: skip
 
 
@@ -476,8 +503,64 @@ def _upcast_session_forked_1(payload: bytes) -> Event:
     old = _session_forked_1.decode(payload)
     return SessionForked(
         old.at_ms, old.name, old.reason, old.parent_log, old.parent, old.parent_seq, old.parent_hash, old.mode, old.on_interrupted,
-        old.script, old.calls, old.root, old.untracked, excludes=[], track=[],
+        old.script, old.calls, old.root, old.untracked, excludes=[], track=[], limits=None, checkpoints=None,
     )  # fmt: skip
+
+
+class _SessionOpened3(_SessionOpened1, frozen=True):
+    """`session_opened` versions 2 and 3, before there were modes with checkpoints."""
+
+    excludes: list[JsonBytes]
+    track: list[Tracked]
+
+
+def _upcast_session_opened_3(payload: bytes) -> Event:
+    old = _session_opened_3.decode(payload)
+    return SessionOpened(
+        old.at_ms, old.name, old.workspace, old.mode, old.on_interrupted, old.script, old.root, old.root_identity, old.ledger_id,
+        old.generation, old.untracked, old.excludes, old.track, limits=None, checkpoints=None,
+    )  # fmt: skip
+
+
+class _SessionForked3(_SessionForked1, frozen=True):
+    """`session_forked` versions 2 and 3, of parents of that time."""
+
+    excludes: list[JsonBytes]
+    track: list[Tracked]
+
+
+def _upcast_session_forked_3(payload: bytes) -> Event:
+    old = _session_forked_3.decode(payload)
+    return SessionForked(
+        old.at_ms, old.name, old.reason, old.parent_log, old.parent, old.parent_seq, old.parent_hash, old.mode, old.on_interrupted,
+        old.script, old.calls, old.root, old.untracked, old.excludes, old.track, limits=None, checkpoints=None,
+    )  # fmt: skip
+
+
+class _CheckpointTaken1(msgspec.Struct, frozen=True):
+    """`checkpoint_taken` version 1, before it said what it cost."""
+
+    at_ms: Instant
+    manifest: str
+    root: str
+
+
+def _upcast_checkpoint_taken_1(payload: bytes) -> Event:
+    old = _checkpoint_taken_1.decode(payload)
+    return CheckpointTaken(old.at_ms, old.manifest, old.root, took_ms=0)
+
+
+class _ModeSwitched1(msgspec.Struct, frozen=True):
+    """`mode_switched` version 1, before it named the checkpoint that it stands on."""
+
+    at_ms: Instant
+    mode: str
+    reason: str
+
+
+def _upcast_mode_switched_1(payload: bytes) -> Event:
+    old = _mode_switched_1.decode(payload)
+    return ModeSwitched(old.at_ms, old.mode, old.reason, manifest="")
 
 
 class _Output1(msgspec.Struct, frozen=True):
@@ -516,14 +599,22 @@ _call_settled_1 = msgspec.json.Decoder(_CallSettled1)
 _attempt_started_1 = msgspec.json.Decoder(_AttemptStarted1)
 _session_opened_1 = msgspec.json.Decoder(_SessionOpened1)
 _session_forked_1 = msgspec.json.Decoder(_SessionForked1)
+_session_opened_3 = msgspec.json.Decoder(_SessionOpened3)
+_session_forked_3 = msgspec.json.Decoder(_SessionForked3)
+_checkpoint_taken_1 = msgspec.json.Decoder(_CheckpointTaken1)
+_mode_switched_1 = msgspec.json.Decoder(_ModeSwitched1)
 UPCASTS: dict[tuple[str, int], Callable[[bytes], Event]] = {
     ("call_settled", 1): _upcast_call_settled_1,
     ("attempt_started", 1): _upcast_attempt_started_1,
     ("session_opened", 1): _upcast_session_opened_1,
     ("session_forked", 1): _upcast_session_forked_1,
     # Newer by their changes alone: hard-link groups of symlinks and FIFOs.
-    ("session_opened", 2): msgspec.json.Decoder(SessionOpened).decode,
-    ("session_forked", 2): msgspec.json.Decoder(SessionForked).decode,
+    ("session_opened", 2): _upcast_session_opened_3,
+    ("session_forked", 2): _upcast_session_forked_3,
+    ("session_opened", 3): _upcast_session_opened_3,
+    ("session_forked", 3): _upcast_session_forked_3,
+    ("checkpoint_taken", 1): _upcast_checkpoint_taken_1,
+    ("mode_switched", 1): _upcast_mode_switched_1,
     ("workspace_observed", 1): msgspec.json.Decoder(WorkspaceObserved).decode,
     ("restore_finished", 1): msgspec.json.Decoder(RestoreFinished).decode,
 }

@@ -1,8 +1,8 @@
 """What a fork's first event says, from the stored events of its parent. Pure.
 
 A point is forkable when no call is open there and no restore is owed (rule C9). No event of this format marks a call as one that only
-reads, so that every open call counts as one that writes. After `mode_switched` to another mode the log no longer holds the images that a
-fork would begin with: such a point is not forkable either.
+reads, so that every open call counts as one that writes. In mode `checkpoint` the log names what the fork begins with, and its contents
+lie in the checkpoint store: who makes such a fork needs both.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,6 @@ from eventlog.show import show_text
 from eventlog.values import LogId, Seq, StreamId
 
 Reason = Literal["forked", "imported", "moved", "salvaged"]
-_MODE = "transactional"
 _BY_PERSON = "restore_by_person"
 """The decision after which not the head's untracked nodes stand but those of the event that was chosen."""
 
@@ -92,7 +91,9 @@ class _Walk:
     calls: dict[int, events.ForkedCall] = field(default_factory=dict)
     open_calls: dict[int, events.AttemptStarted] = field(default_factory=dict)
     owed: set[int] = field(default_factory=set)
-    mode: str = _MODE
+    mode: events.Mode = "transactional"
+    checkpoint: tuple[str, str] = ("", "")
+    """Manifest and root of the newest one."""
 
     def take(self, stored: StoredEvent) -> None:
         """Fold one more event. Raises CorruptError."""
@@ -100,9 +101,9 @@ class _Walk:
         fold_into(self.image, stored.changes)
         match stored.event:
             case events.SessionOpened() as event:
-                self.first, self.untracked = event, event.untracked
+                self._begin(event)
             case events.SessionForked() as event:
-                self.first, self.untracked = event, event.untracked
+                self._begin(event)
                 self.calls = {call.call: call for call in event.calls}
             case events.WorkspaceObserved() as event:
                 self.untracked = event.untracked
@@ -121,13 +122,14 @@ class _Walk:
                 self.owed.discard(event.decision_seq)
                 if event.decision_seq in self.chosen:
                     self.untracked = self._untracked_at(self.chosen[event.decision_seq])
-            case events.ModeSwitched() as event:
-                self.mode = event.mode
+            case events.ModeSwitched():
+                self.mode = "checkpoint"
+            case events.CheckpointTaken() as event:
+                self.checkpoint = event.manifest, event.root
             case (
                 events.DriverStarted()
                 | events.InputAdmitted()
                 | events.CallReplayed()
-                | events.CheckpointTaken()
                 | events.Quarantined()
                 | events.Synced()
                 | events.SessionPaused()
@@ -143,6 +145,10 @@ class _Walk:
             raise CorruptError(f"seq {stored.seq}: the session does not begin with session_opened or session_forked")
         if not self.untracked_since or self.untracked_since[-1][1] != self.untracked:
             self.untracked_since.append((stored.seq, self.untracked))
+
+    def _begin(self, event: events.SessionOpened | events.SessionForked) -> None:
+        self.first, self.untracked, self.mode = event, event.untracked, event.mode
+        self.checkpoint = "" if event.checkpoints is None else event.checkpoints.manifest, event.root
 
     def _untracked_at(self, seq: int) -> list[events.Untracked]:
         return next((listed for since, listed in reversed(self.untracked_since) if since <= seq), self.untracked)
@@ -160,7 +166,7 @@ class _Walk:
             return f"the restore decided at seq {min(self.owed)} is not finished there"
         if self.open_calls:
             return f"call {min(self.open_calls)} is open there"
-        return "" if self.mode == _MODE else f"the session is in mode {show_text(self.mode)} there, whose images are not in the log"
+        return ""
 
     def fork(self, at: StoredEvent, name: str, reason: Reason, parent_log: LogId, parent: StreamId, now_ms: int) -> events.SessionForked:
         """The event itself."""
@@ -170,7 +176,11 @@ class _Walk:
         check_image(self.image)
         calls = [self.calls[number] for number in sorted(self.calls)]
         root = root_hash(self.image, excludes_of(first)).hex()
+        checkpoints = first.checkpoints
+        if checkpoints is not None:
+            manifest, named = self.checkpoint
+            checkpoints = replace(checkpoints, manifest=manifest if named == root else "")
         return events.SessionForked(
-            now_ms, name, reason, parent_log, parent, at.seq, at.hash.hex(), first.mode, first.on_interrupted, first.script,
-            calls, root, self.untracked, first.excludes, first.track,
+            now_ms, name, reason, parent_log, parent, at.seq, at.hash.hex(), self.mode, first.on_interrupted, first.script,
+            calls, root, self.untracked, first.excludes, first.track, first.limits, checkpoints,
         )  # fmt: skip

@@ -345,13 +345,18 @@ class Reader:
                     f"{self.name}: the content {content.hex()} belongs to old images only and was given up by compaction; "
                     "its size and name are still in the log, its bytes may be in a bundle or a copy made before"
                 )
+            case "checkpointed":
+                return CompactedError(
+                    f"{self.name}: the content {content.hex()} is not in the log but in the checkpoint store of its session; "
+                    "`recovery checkpoints list LOG` names it"
+                )
             case "lost":
                 return CorruptError(f"{self.name}: the content {content.hex()} was lost before this log was salvaged from a damaged one")
             case _:
                 return CorruptError(f"{self.name}: blob {content.hex()} is missing; run `eventlog verify {self.name}`")
 
     def dropped_reason(self, content: ContentId) -> str | None:
-        """Why the log gave a content up ("compacted" or "lost"), or None when it never did."""
+        """Why the log lacks a content ("compacted", "lost", or "checkpointed": it never had it), or None when it is not on record."""
         self._guard()
         if not self.is_beyond_1:
             return None

@@ -35,7 +35,7 @@ class Appended(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A content that the log does not hold, on record: `reason` is compacted or lost."""
+    """A content that the log does not hold, on record: `reason` is compacted, lost or checkpointed."""
 
     content: ContentId
     size: int

@@ -3,7 +3,7 @@
 CREATE TABLE dropped (
     hash BLOB PRIMARY KEY CHECK (length(hash) = 32),
     size INTEGER NOT NULL,
-    reason TEXT NOT NULL CHECK (reason IN ('compacted', 'lost')),
+    reason TEXT NOT NULL CHECK (reason IN ('compacted', 'lost', 'checkpointed')),
     at_ms INTEGER NOT NULL
 );
 CREATE TRIGGER dropped_no_update BEFORE UPDATE ON dropped BEGIN SELECT RAISE (ABORT, 'what was dropped stays on record'); END;

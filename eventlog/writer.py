@@ -564,7 +564,7 @@ _INSERT_CHANGE = f"INSERT INTO image_change (stream, seq, idx, {COLUMNS}) VALUES
 _MISSING_CONTENT = (
     "SELECT content FROM image_change WHERE stream = ? AND seq = ? AND content IS NOT NULL"
     " AND NOT EXISTS (SELECT 1 FROM blob WHERE hash = content)"
-    " AND NOT EXISTS (SELECT 1 FROM dropped WHERE hash = content AND reason = 'lost') LIMIT 1"
+    " AND NOT EXISTS (SELECT 1 FROM dropped WHERE hash = content AND reason IN ('lost', 'checkpointed')) LIMIT 1"
 )
 
 

@@ -12,6 +12,7 @@ import typer
 from eventlog import console, steps
 from eventlog.errors import CrashworthyError, MisuseError
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
+from recovery.command_checkpoints import collect_checkpoints, list_checkpoints, verify_checkpoints
 from recovery.command_files import ChangeOrder, change, has_workspace, release_space
 from recovery.command_image import ImageOrder, take_image
 from recovery.command_quarantine import EmptyOrder, check_out_quarantine, empty_decisions, list_quarantine, show_quarantine
@@ -35,6 +36,9 @@ quarantine = typer.Typer(no_args_is_help=True, help="What restores displaced: lo
 app.add_typer(quarantine, name="quarantine")
 space = typer.Typer(no_args_is_help=True, help="Commands in a space by hand: fenced, recorded, run once a key.", rich_markup_mode=None)
 app.add_typer(space, name="space")
+
+checkpoints = typer.Typer(no_args_is_help=True, help="A session's checkpoints: list, prove, collect.", rich_markup_mode=None)
+app.add_typer(checkpoints, name="checkpoints")
 
 InterruptedOption = Annotated[str, typer.Option("--on-interrupted", help="what to do about an interrupted call: stop, reissue or continue")]
 AcceptOption = Annotated[
@@ -70,11 +74,37 @@ def drive_again(
     state: StateArgument,
     on_interrupted: InterruptedOption = "",
     accept_outside: AcceptOption = "",
+    accept_lost: Annotated[
+        int, typer.Option("--accept-lost", min=0, help="give so many finished calls up where the newest checkpoint is not whole (rule C7)")
+    ] = 0,
     finish: Annotated[bool, typer.Option("--finish", help="end a session that has no script (image --new), for good")] = False,
 ) -> int:
     """Drive a session under the next epoch: recover what a crash left, then go on with its script."""
     check_log_exists(str(state))
-    return _drive(str(state), None, _settings(), on_interrupted, accept_outside, finish)
+    return _drive(str(state), None, _settings(), on_interrupted, accept_outside, finish, accept_lost)
+
+
+@checkpoints.command(name="list")
+def list_taken(log: LogArgument, as_json: JsonOption = False) -> int:
+    """The checkpoints that the log names, the newest first; nothing of them is proved."""
+    return list_checkpoints(str(log), as_json, _settings())
+
+
+@checkpoints.command()
+def verify(log: LogArgument, as_json: JsonOption = False) -> int:
+    """Read and prove every checkpoint that the log names, with all contents. Exit 1 when one is damaged."""
+    return verify_checkpoints(str(log), as_json, _settings())
+
+
+@checkpoints.command()
+def gc(
+    log: LogArgument,
+    keep: Annotated[int, typer.Option("--keep", min=1, help="how many of the newest named checkpoints stay (default: all)")] = 1 << 53,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would go")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Remove checkpoints that the log does not name, and contents that no checkpoint needs. Exit 2 when something would go (--dry-run)."""
+    return collect_checkpoints(str(log), keep, dry_run, as_json, _settings())
 
 
 @app.command()
@@ -314,10 +344,11 @@ def _override(session: Session, settings: Settings) -> Session:
 
 
 def _drive(
-    state: str, session: Session | None, settings: Settings, on_interrupted: str, accept_outside: str, finish: bool = False
-) -> int:
+    state: str, session: Session | None, settings: Settings, on_interrupted: str, accept_outside: str, finish: bool = False,
+    accept_lost: int = 0,
+) -> int:  # fmt: skip
     choice = parse_on_interrupted(on_interrupted, "--on-interrupted") if on_interrupted else None
-    return drive(Order(state, session, choice, accept_outside, finish=finish), settings, _ports())
+    return drive(Order(state, session, choice, accept_outside, finish=finish, accept_lost=accept_lost), settings, _ports())
 
 
 def _open_standard_handles() -> None:

@@ -11,16 +11,17 @@ from eventlog import events, steps
 from eventlog.errors import InternalError, NeedsPersonError, ScanError, StaleEpochError
 from eventlog.records import Record
 from eventlog.show import show_path, show_text
-from eventlog.values import ContentId
 from recovery import calls
-from recovery.capture import capture_outside, commit_look, count_scan_failure, describe_outside_deletion
+from recovery.capture import capture_outside, commit_look, count_scan_failure, describe_outside_deletion, refuse_over_limit
 from recovery.context import Context
 from recovery.decision import decide
 from recovery.facts import LOST_ROOTS, BootFact, DifferenceFact, LedgerFact
+from recovery.fallback import append_fallback, choose_fallback
 from recovery.files import mark_root, ready_side, take_root
 from recovery.gather import Evidence, gather
 from recovery.labels import INTERRUPTS, NOT_ACTED_ON, REBUILDS, Label
 from recovery.left_behind import UNSTABLE, handle_outsiders, is_stale
+from recovery.modes import commit_image
 from recovery.person_restore import Aim, aim_at, check_room, decide_restore, undo_calls
 from recovery.restore import complete_restore, forget_contents, open_obligation, sync_workspace
 from recovery.root import describe_root, observe_root
@@ -40,6 +41,7 @@ _REASONS = {
 def recover(context: Context) -> None:
     """Decide and act until nothing is left to recover. Raises NeedsPersonError for rows this version does not act on."""
     forget_contents(context)
+    refuse_over_limit(context)
     is_marked = False
     while True:
         steps.reach("gather.before")
@@ -83,10 +85,9 @@ def restore_to(context: Context, seq: int) -> Aim:
             break
         _act(context, label, evidence)
     assert evidence.scan is not None, "a root that is there was scanned"
-    aim = aim_at(context.journal.reader, context.journal.state, evidence.scan, seq)
+    aim = aim_at(context.contents, context.journal.state, evidence.scan, seq)
     if not aim.is_idle or context.journal.state.open_call is not None:
-        reader = context.journal.reader
-        check_room(aim.plan, context.root, lambda content: reader.content(ContentId(content)))
+        check_room(aim.plan, context.root, lambda content: context.contents.read([content]))
         decide_restore(context, aim, evidence.facts.named())
         complete_obligation(context)
     steps.reach("recovered")
@@ -173,12 +174,13 @@ def _act(context: Context, label: Label, evidence: Evidence) -> None:
             context.journal.append([Record(_decided(context, label, named))], (), "decision")
             complete_obligation(context)
         case Label.RESTORE_AND_RERUN | Label.RESTORE_AND_INTERRUPT | Label.RESTORE_UNSYNCED_HEAD:
-            open_obligation(context, label, named, evidence.scan)
+            open_obligation(context, label, named, evidence.scan, choose_fallback(context, evidence.scan))
             complete_obligation(context)
         case Label.ROOT_LOST | Label.ROOT_LOST_BY_CALL:
             _refuse_stale(context)
+            fallback = choose_fallback(context, None)
             condemn_claims(context)
-            open_obligation(context, label, named, None)
+            open_obligation(context, label, named, None, fallback)
             complete_obligation(context)
         case Label.RERUN_RESTORED | Label.RUN_VOIDED:
             _note(context, label, named)
@@ -223,7 +225,8 @@ def _note(context: Context, label: Label, facts: dict[str, object]) -> None:
 def _decided(context: Context, label: Label, facts: dict[str, object]) -> events.RecoveryDecided:
     call = context.journal.state.open_call
     number, attempt = (call.number, call.last.number) if call else (None, None)
-    return events.RecoveryDecided(context.clock.now_ms(), label.value, number, attempt, False, None, None, "transactional", facts)
+    mode = context.journal.state.mode
+    return events.RecoveryDecided(context.clock.now_ms(), label.value, number, attempt, False, None, None, mode, facts)
 
 
 def _ensure_root(context: Context) -> None:
@@ -270,11 +273,14 @@ def complete_obligation(context: Context) -> None:
     records = complete_restore(context, side)
     label = Label(obligation.label)
     interrupts = label in INTERRUPTS and obligation.call is not None
-    if label is Label.RESTORE_BY_PERSON:
-        records = undo_calls(context, obligation, records)
-    elif interrupts:
-        records.append(calls.interrupt_call(context, label, _REASONS[label]))
-    context.journal.append(records, (), "restored")
+    if obligation.is_fallback:
+        append_fallback(context, obligation, side, records)
+    else:
+        if label is Label.RESTORE_BY_PERSON:
+            records = undo_calls(context, obligation, records)
+        elif interrupts:
+            records.append(calls.interrupt_call(context, label, _REASONS[label]))
+        context.journal.append(records, (), "restored")
     kept = os.path.join(side, "quarantine", f"{context.journal.log_id}-{obligation.seq}")
     moved = f"; what was moved away is in {show_text(kept)}" if os.path.isdir(kept) else ""
     did = "rebuilt" if label in REBUILDS else "restored"
@@ -301,4 +307,4 @@ def _commit_outside(context: Context, facts: dict[str, object]) -> None:
     if found.differs:
         decided = _decided(context, Label.RECORD_OUTSIDE, facts)
         observed = events.WorkspaceObserved(context.clock.now_ms(), found.root, found.untracked)
-        context.journal.append([Record(decided), Record(observed, found.changes)], found.blobs, "observed")
+        commit_image(context, found, [Record(decided), Record(observed, found.changes)], "observed")

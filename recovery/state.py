@@ -12,10 +12,13 @@ from eventlog.errors import CorruptError, NeedsPersonError
 from eventlog.image import ImageTree, fold_changes
 from eventlog.reader import StoredEvent
 from recovery.labels import Label
+from recovery.mode_state import ModeState, begin_modes, fold_switched, fold_taken
 from recovery.script import decode_bytes
 from recovery.workspace.profile import Profile, profile_of
 from recovery.workspace.values import Untracked
 
+FALLBACK = "fallback_checkpoint"
+"""The fact of a decision to restore that names the older checkpoint which stands in for the newest."""
 TO_RESTORE = "to_restore"
 """The fact of a decision to restore that counts the paths that differed then."""
 
@@ -29,6 +32,8 @@ class AttemptState:
     key: str
     is_restored: bool = False
     is_void: bool = False
+    at_ms: int = 0
+    is_redacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,8 @@ class CallState:
     root: str = ""
     settled_seq: int = 0
     undone_by: int | None = None
+    work_ms: int = 0
+    """From the finished attempt's intent to its outcome: what doing it again would cost."""
 
     @property
     def last(self) -> AttemptState:
@@ -62,8 +69,15 @@ class Obligation:
     attempt: int | None
     target_seq: int
     target_root: str
+    is_fallback: bool = False
+    """The target is an older image, because the head image has no checkpoint that is whole (C7)."""
     to_restore: int = 0
     """How many paths differed when it was decided; 0 where the log does not say."""
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether the head moves to an older image: not what stands beside the head image may stay then, but what stood beside that one."""
+        return self.is_fallback or self.label == Label.RESTORE_BY_PERSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +103,30 @@ class SessionState:
     has_driver: bool = False
     untracked_since: tuple[tuple[int, tuple[Untracked, ...]], ...] = ()
     root_recorded: events.RootIdentity | None = None
+    modes: ModeState = field(default_factory=ModeState)
+    observed_seq: int = 0
+    """The newest event that recorded a change made outside any call."""
+    fallback_seq: int = 0
+    """The newest decision to restore an older image because the head's was not to be had."""
+    lost_calls: int = 0
+    """Finished calls that were undone by such decisions (C7)."""
+
+    @property
+    def mode(self) -> events.Mode:
+        """The mode in force."""
+        return self.modes.mode
+
+    @property
+    def unsaved_calls(self) -> tuple[CallState, ...]:
+        """The finished calls that the newest checkpoint does not have, in order: what would be lost, or replayed, with the workspace."""
+        newest = self.modes.newest.seq if self.modes.newest is not None else 0
+        found: list[CallState] = []
+        for call in reversed(self.calls):
+            if 0 < call.settled_seq < newest:
+                break
+            if call.ended == "finished" and call.undone_by is None:
+                found.append(call)
+        return tuple(reversed(found))
 
     @property
     def root_identity(self) -> events.RootIdentity:
@@ -121,7 +159,10 @@ def fold_stream(stored: Iterable[StoredEvent], where: str) -> SessionState:
     untracked = read_untracked(opened.untracked)
     profile = profile_of(opened)
     since = ((1, untracked),)
-    state = SessionState(opened, 1, first.hash.hex(), 0, "", image, 1, "", opened.root, untracked, profile, untracked_since=since)
+    modes = begin_modes(opened)
+    state = SessionState(
+        opened, 1, first.hash.hex(), 0, "", image, 1, "", opened.root, untracked, profile, untracked_since=since, modes=modes
+    )  # fmt: skip
     for event in following:
         state = fold_event(state, event, where)
     return state
@@ -153,7 +194,8 @@ def _fold(state: SessionState, stored: StoredEvent, where: str) -> SessionState:
         case events.DriverStarted() as event:
             return replace(state, floor=stored.epoch, boot_id=event.identity.boot_id, is_restored_this_epoch=False, has_driver=True)
         case events.WorkspaceObserved() as event:
-            return replace(state, root=event.root, untracked=read_untracked(event.untracked))
+            seq = stored.seq if stored.changes else state.observed_seq
+            return replace(state, root=event.root, untracked=read_untracked(event.untracked), observed_seq=seq)
         case events.AttemptStarted() as event:
             return _fold_attempt(state, event, stored.seq, place)
         case events.CallSettled() as event:
@@ -170,13 +212,16 @@ def _fold(state: SessionState, stored: StoredEvent, where: str) -> SessionState:
             return replace(state, is_finished=True)
         case events.RootRecorded() as event:
             return replace(state, root_recorded=event.identity)
+        case events.CheckpointTaken() as event:
+            return replace(state, modes=fold_taken(state.modes, event, stored.seq, state.root, place))
+        case events.ModeSwitched() as event:
+            return replace(state, modes=fold_switched(state.modes, event, place))
+        case events.CallReplayed() as event:
+            return _fold_replayed(state, event, place)
         case events.Quarantined() | events.Noted() | events.InputAdmitted():
             return state
         case (
             events.SessionForked()
-            | events.CallReplayed()
-            | events.CheckpointTaken()
-            | events.ModeSwitched()
             | events.SessionPaused()
             | events.SessionResumed()
             | events.SessionMoved()
@@ -206,7 +251,7 @@ def _check_legal(state: SessionState, event: events.Event, place: str) -> None:
 
 
 def _fold_attempt(state: SessionState, event: events.AttemptStarted, seq: int, place: str) -> SessionState:
-    attempt = AttemptState(event.attempt, seq, event.key)
+    attempt = AttemptState(event.attempt, seq, event.key, at_ms=event.at_ms, is_redacted=event.redacted)
     open_call = state.open_call
     if open_call is None:
         if event.call != len(state.calls) + 1 or event.attempt != 1:
@@ -232,7 +277,8 @@ def _fold_settled(state: SessionState, event: events.CallSettled, seq: int, plac
     call = state.open_call
     if call is None or call.number != event.call or call.last.number != event.attempt:
         raise CorruptError(f"{place}: call {event.call} attempt {event.attempt} is settled and is not open")
-    state = _replace_call(state, replace(call, ended=event.ended, root=event.root, settled_seq=seq))
+    work_ms = max(0, event.at_ms - call.last.at_ms)
+    state = _replace_call(state, replace(call, ended=event.ended, root=event.root, settled_seq=seq, work_ms=work_ms))
     return replace(state, root=event.root, untracked=read_untracked(event.untracked))
 
 
@@ -242,7 +288,16 @@ def _fold_undone(state: SessionState, event: events.CallUndone, place: str) -> S
     if call is None or call.ended != "finished" or call.undone_by is not None:
         raise CorruptError(f"{place}: call {event.call} is undone and is not a finished call that still stands")
     calls = (*state.calls[: event.call - 1], replace(call, undone_by=event.decision_seq), *state.calls[event.call :])
-    return replace(state, calls=calls)
+    lost = state.lost_calls + (event.decision_seq == state.fallback_seq)
+    return replace(state, calls=calls, lost_calls=lost)
+
+
+def _fold_replayed(state: SessionState, event: events.CallReplayed, place: str) -> SessionState:
+    """C3: a call that is run again from a checkpoint is a finished one, and reaches the root that it had."""
+    call = state.calls[event.call - 1] if 0 < event.call <= len(state.calls) else None
+    if call is None or call.ended != "finished" or call.undone_by is not None or call.root != event.root:
+        raise CorruptError(f"{place}: call {event.call} is replayed to an image that no finished call of it had")
+    return replace(state, root=event.root)
 
 
 def _fold_decided(state: SessionState, event: events.RecoveryDecided, seq: int, place: str) -> SessionState:
@@ -254,8 +309,9 @@ def _fold_decided(state: SessionState, event: events.RecoveryDecided, seq: int, 
         raise CorruptError(f"{place}: an obligation without a target, or beside another")
     counted = event.facts.get(TO_RESTORE)
     to_restore = counted if isinstance(counted, int) else 0
-    obligation = Obligation(seq, event.label, event.call, event.attempt, event.target_seq, event.target_root, to_restore)
-    return replace(state, obligation=obligation)
+    is_fallback = event.facts.get(FALLBACK) is not None
+    obligation = Obligation(seq, event.label, event.call, event.attempt, event.target_seq, event.target_root, is_fallback, to_restore)
+    return replace(state, obligation=obligation, fallback_seq=seq if is_fallback else state.fallback_seq)
 
 
 def _fold_restored(state: SessionState, event: events.RestoreFinished, place: str) -> SessionState:
@@ -265,7 +321,7 @@ def _fold_restored(state: SessionState, event: events.RestoreFinished, place: st
     if event.root != obligation.target_root:
         raise CorruptError(f"{place}: restore_finished with another image than decision {event.decision_seq} aims at")
     state = replace(state, obligation=None, is_restored_this_epoch=True, root=event.root)
-    if obligation.label == Label.RESTORE_BY_PERSON:
+    if obligation.goes_back:
         state = replace(state, untracked=state.untracked_at(obligation.target_seq))
     if obligation.call is None:
         return state

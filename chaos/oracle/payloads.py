@@ -125,11 +125,29 @@ def list_of(check: Check) -> Check:
     return lambda value: isinstance(value, list) and all(map(check, value))
 
 
+def is_limits(value: Any) -> bool:
+    """`limits` of a first event, when it is not null."""
+    return is_object(value) and all(or_null(is_count)(value.get(field, "")) for field in ("bytes", "paths", "file_bytes"))
+
+
+def is_checkpoints(value: Any) -> bool:
+    """`checkpoints` of a first event, when it is not null."""
+    return (
+        is_object(value)
+        and is_bytes(value.get("store"))
+        and is_count(value.get("lost_work_bound"))
+        and (value.get("manifest") == "" or is_digest(value.get("manifest")))
+    )
+
+
+MODES = one_of("transactional", "checkpoint", "auto")
+
+
 SHAPES: Mapping[str, Mapping[str, Check]] = {
     "session_opened": {
         "name": is_bytes,
         "workspace": is_bytes,
-        "mode": is_text,
+        "mode": MODES,
         "on_interrupted": one_of("stop", "reissue", "continue"),
         "script": is_list,
         "root": is_digest,
@@ -139,6 +157,8 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
         "untracked": is_untracked,
         "excludes": list_of(is_bytes),
         "track": list_of(one_of("owners", "acls")),
+        "limits": or_null(is_limits),
+        "checkpoints": or_null(is_checkpoints),
     },
     "driver_started": {"identity": is_object, "ledger_id": is_anything, "generation": is_anything, "kill_mark": is_anything},
     "workspace_observed": {"root": is_digest, "untracked": is_untracked},
@@ -160,7 +180,7 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
         "parent": is_text,
         "parent_seq": is_ordinal,
         "parent_hash": is_digest,
-        "mode": is_text,
+        "mode": MODES,
         "on_interrupted": one_of("stop", "reissue", "continue"),
         "script": is_list,
         "calls": is_list,
@@ -168,12 +188,14 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
         "untracked": is_untracked,
         "excludes": list_of(is_bytes),
         "track": list_of(one_of("owners", "acls")),
+        "limits": or_null(is_limits),
+        "checkpoints": or_null(is_checkpoints),
     },
     "input_admitted": {"request_id": is_text, "input": is_object},
     "call_undone": {"call": is_ordinal, "reason": is_anything, "decision_seq": is_ordinal},
     "call_replayed": {"call": is_ordinal, "attempt": is_ordinal, "root": is_digest},
-    "checkpoint_taken": {"manifest": is_digest, "root": is_digest},
-    "mode_switched": {"mode": is_text, "reason": is_anything},
+    "checkpoint_taken": {"manifest": is_digest, "root": is_digest, "took_ms": is_count},
+    "mode_switched": {"mode": one_of("checkpoint"), "reason": is_anything, "manifest": is_digest},
     "session_paused": {"root": is_digest, "reason": is_anything},
     "session_resumed": {},
     "session_moved": {"digest": is_digest},
@@ -216,8 +238,10 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
 
 NEWEST_VERSIONS: Mapping[str, int] = {
     "attempt_started": 2,
-    "session_opened": 3,
-    "session_forked": 3,
+    "session_opened": 4,
+    "session_forked": 4,
+    "checkpoint_taken": 2,
+    "mode_switched": 2,
     "workspace_observed": 2,
     "call_settled": 2,
     "restore_finished": 2,
@@ -229,6 +253,12 @@ ADDED: Mapping[tuple[str, str], int] = {
     ("session_opened", "track"): 2,
     ("session_forked", "excludes"): 2,
     ("session_forked", "track"): 2,
+    ("session_opened", "limits"): 4,
+    ("session_opened", "checkpoints"): 4,
+    ("session_forked", "limits"): 4,
+    ("session_forked", "checkpoints"): 4,
+    ("checkpoint_taken", "took_ms"): 2,
+    ("mode_switched", "manifest"): 2,
 }
 """Fields that came with a later version of their kind."""
 

@@ -41,7 +41,7 @@ def opened(name: str = "nightly", image: Mapping[bytes, Entry] = FIRST) -> Recor
     root = root_hash(image).hex()
     event = events.SessionOpened(
         1, name, {"b64": "Y2Fm6Q=="}, "transactional", "reissue", [{"tool": "bash", "run": "true"}], root, identity, "ledger-1", 1,
-        [], [], [],
+        [], [], [], None, None,
     )  # fmt: skip
     return Record(event, diff({}, image))
 
@@ -49,8 +49,9 @@ def opened(name: str = "nightly", image: Mapping[bytes, Entry] = FIRST) -> Recor
 def forked(parent: StreamId, at: StoredEvent, log_id: str) -> Record:
     """The first event of a stream that goes on from an event of another one."""
     event = events.SessionForked(
-        2, "fork", "forked", log_id, parent, at.seq, at.hash.hex(), "transactional", "stop", [], [], root_hash(FIRST).hex(), [], [], []
-    )
+        2, "fork", "forked", log_id, parent, at.seq, at.hash.hex(), "transactional", "stop", [], [], root_hash(FIRST).hex(), [], [], [],
+        None, None,
+    )  # fmt: skip
     return Record(event, diff({}, FIRST))
 
 

@@ -46,6 +46,7 @@ class Order:
     accept_outside: str = ""
     act: Act | None = None
     finish: bool = False
+    accept_lost: int = 0
 
 
 def finished_error(state: str, name: str) -> NeedsPersonError:

@@ -9,6 +9,7 @@ from recovery.agent import AskPerson, RunNext, ScriptDone, choose_next
 from recovery.capture import Capture, capture_outside, commit_look
 from recovery.context import Context
 from recovery.driver.order import Order
+from recovery.modes import commit_image
 from recovery.perform import recover
 from recovery.restore import sync_workspace
 from recovery.script import call_from_json
@@ -50,7 +51,7 @@ def _describe_ask(ask: AskPerson, state: str) -> str:
             "`--on-interrupted continue` goes on without it"
         )
     return (
-        f"{which} was undone by the restore that a person had decided at seq {ask.undone_by}; {again} runs the script again from its "
+        f"{which} was undone by the restore decided at seq {ask.undone_by}; {again} runs the script again from its "
         f"call {ask.again + 1}, the first that was undone, `--on-interrupted continue` goes on after call {ask.index + 1}"
     )
 
@@ -68,7 +69,9 @@ def finish(context: Context) -> int:
         sync_workspace(context.root, "finish")
         synced = events.Synced(now, found.root, context.host.boot_id())
         context.journal.append([Record(synced), Record(events.SessionFinished(now, found.root))], (), "finish")
-        context.tell(f"session {context.journal.stream} finished: image {found.root}")
+        state = context.journal.state
+        lost = f"; lost_calls={state.lost_calls} bound={state.modes.bound}" if state.opened.checkpoints is not None else ""
+        context.tell(f"session {context.journal.stream} finished: image {found.root}{lost}")
         return 0
     raise ScanError("the workspace keeps changing outside any call; end what changes it and drive again")
 
@@ -78,5 +81,5 @@ def _observe(context: Context) -> Capture:
     found = capture_outside(context, whole=True)
     if found.differs:
         observed = events.WorkspaceObserved(context.clock.now_ms(), found.root, found.untracked)
-        context.journal.append([Record(observed, found.changes)], found.blobs, "observed")
+        commit_image(context, found, [Record(observed, found.changes)], "observed")
     return found

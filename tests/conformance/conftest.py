@@ -2,4 +2,4 @@
 
 import pytest
 
-pytest.register_assert_rewrite("eventlog.conformance", "recovery.space.conformance")
+pytest.register_assert_rewrite("eventlog.conformance", "recovery.space.conformance", "recovery.checkpoints.conformance")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import apsw
+from blake3 import blake3
 from msgspec.structs import replace
 
 from eventlog import codec, connection, events, steps
@@ -18,9 +19,9 @@ from eventlog.fork import fork_record
 from eventlog.image import Change, Entry, diff, encode_xattrs, root_hash
 from eventlog.ports import CountingIds
 from eventlog.reader import Reader
-from eventlog.records import Appended, Record
+from eventlog.records import Appended, Dropped, Record
 from eventlog.show import encode_bytes
-from eventlog.values import CHUNK_BYTES, Epoch, Seq, StreamId
+from eventlog.values import CHUNK_BYTES, ContentId, Epoch, Seq, StreamId
 from eventlog.writer import Writer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,8 +53,9 @@ def opened(name: str = "nightly", image: dict[bytes, Entry] | None = None) -> Re
     identity = events.RootIdentity("root-1", 7, None, "ef53")
     script = [{"tool": "bash", "run": "echo one >> log.txt"}]
     event = events.SessionOpened(
-        1, name, {"b64": "Y2Fm6Q=="}, "transactional", "reissue", script, root_hash(found).hex(), identity, "ledger-1", 1, [], [], []
-    )
+        1, name, {"b64": "Y2Fm6Q=="}, "transactional", "reissue", script, root_hash(found).hex(), identity, "ledger-1", 1, [], [], [],
+        None, None,
+    )  # fmt: skip
     return Record(event, diff({}, found))
 
 
@@ -161,8 +163,9 @@ def make_golden(directory: Path) -> str:
     script = [{"tool": "bash", "run": "true"}]
     calls = [events.ForkedCall(1, 0, "bash", "finished", root)]
     forked = events.SessionForked(
-        20, "fork", "forked", writer.log_id, STREAM, 4, parent_hash.hex(), "transactional", "stop", script, calls, root, [], [], []
-    )
+        20, "fork", "forked", writer.log_id, STREAM, 4, parent_hash.hex(), "transactional", "stop", script, calls, root, [], [], [],
+        None, None,
+    )  # fmt: skip
     writer.open_stream(fork, Record(forked, diff({}, LATER)), "fork", STREAM, Seq(4))
     writer.raise_floor(fork, Epoch(2), started("n2"))
     key, digest = "log/fork/2/1/1", "e" * 64
@@ -175,8 +178,8 @@ def make_golden(directory: Path) -> str:
         events.CallSettled(26, 2, 1, "interrupted", "restore_and_interrupt", "killed", None, None, root, []),
         events.CallUndone(27, 1, "its checkpoint was lost", 5),
         events.CallReplayed(28, 1, 2, root),
-        events.CheckpointTaken(29, digest, root),
-        events.ModeSwitched(30, "checkpoint", "above the limit"),
+        events.CheckpointTaken(29, digest, root, 3),
+        events.ModeSwitched(30, "checkpoint", "above the limit", digest),
         events.SessionPaused(31, root, "asked"),
         events.SessionResumed(32),
         events.SessionFailed(33, root, "no room"),
@@ -251,6 +254,36 @@ def make_golden_with_groups(directory: Path) -> str:
     parent = list(writer.reader.events(STREAM))
     forked = fork_record(parent, Seq(7), name="fork", reason="forked", parent_log=writer.log_id, parent=STREAM, now_ms=20)
     writer.open_stream(StreamId("fork"), forked, "fork", STREAM, Seq(7))
+    writer.close()
+    checkpoint(path)
+    return path
+
+
+def make_golden_with_checkpoints(directory: Path) -> str:
+    """The log that stands as golden/format-3-checkpoints.sqlite: a session of mode auto that switches, and whose later contents lie in a
+    checkpoint store; a fork of it."""
+    path, digest = str(directory / "log.sqlite"), "5" * 64
+    first = opened().event
+    assert isinstance(first, events.SessionOpened)
+    limits, checkpoints = events.Limits(1 << 30, 1000, None), events.Checkpoints("/store", 2, "")
+    asked = replace(first, mode="auto", limits=limits, checkpoints=checkpoints)
+    create_log(path, STREAM, Record(asked, opened().changes), blobs(), CountingIds())
+    writer = open_writer(path)
+    writer.raise_floor(STREAM, Epoch(1), started())
+    writer.append(STREAM, Epoch(1), [attempt(1)], (), "intent")
+    outside = replace(LATER[b"z"], content=blake3(b"in the store").digest(), size=12)
+    after = {**LATER, b"z": outside}
+    writer.record_dropped([Dropped(ContentId(blake3(b"in the store").digest()), 12, "checkpointed", 7)])
+    root = root_hash(after).hex()
+    switched = [
+        settled(1, after, diff(IMAGE, after)),
+        Record(events.ModeSwitched(8, "checkpoint", "1001 paths, above the limit of 1000", digest)),
+        Record(events.CheckpointTaken(8, digest, root, 3)),
+    ]
+    writer.append(STREAM, Epoch(1), switched, (), "outcome")
+    parent = list(writer.reader.events(STREAM))
+    forked = fork_record(parent, Seq(6), name="fork", reason="forked", parent_log=writer.log_id, parent=STREAM, now_ms=20)
+    writer.open_stream(StreamId("fork"), forked, "fork", STREAM, Seq(6))
     writer.close()
     checkpoint(path)
     return path

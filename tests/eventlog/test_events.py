@@ -30,9 +30,11 @@ SETTLED = [events.CallSettled(5, 1, 1, "finished", "adopt", "", ended, OUTPUT, D
 EXAMPLES: list[events.Event] = [
     events.SessionOpened(
         1, "n", {"b64": "/w=="}, "transactional", "stop", [{"tool": "bash", "run": "x"}], DIGEST,
-        events.RootIdentity("id", 1, None, "ef53"), "l", 1, UNTRACKED, ["node_modules/", {"b64": "/w=="}], ["owners", "acls"],
+        events.RootIdentity("id", 1, None, "ef53"), "l", 1, UNTRACKED, ["node_modules/", {"b64": "/w=="}], ["owners", "acls"], None, None,
     ),
-    events.SessionOpened(1, "\u00e9", "w", "transactional", "continue", [], DIGEST, events.RootIdentity("", 1, 2, ""), "l", 2, [], [], []),
+    events.SessionOpened(
+        1, "\u00e9", "w", "transactional", "continue", [], DIGEST, events.RootIdentity("", 1, 2, ""), "l", 2, [], [], [], None, None
+    ),
     events.DriverStarted(2, IDENTITY, "l", 1, "environment"),
     events.WorkspaceObserved(3, DIGEST, UNTRACKED),
     events.AttemptStarted(4, 1, 2, None, "write", {"path": {"b64": "/w=="}}, "after-restore", "k", DIGEST, True),
@@ -51,13 +53,21 @@ EXAMPLES: list[events.Event] = [
     events.SessionFinished(10, DIGEST),
     events.SessionForked(
         12, "f", "moved", "l" * 32, "n", 4, DIGEST, "transactional", "continue", [{"tool": "bash", "run": "x"}],
-        [events.ForkedCall(1, None, "bash", "finished", DIGEST)], DIGEST, UNTRACKED, ["*.o"], ["acls"],
+        [events.ForkedCall(1, None, "bash", "finished", DIGEST)], DIGEST, UNTRACKED, ["*.o"], ["acls"], None, None,
     ),
     events.InputAdmitted(13, "request 1", {"say": "hello"}),
     events.CallUndone(14, 1, "its root was lost", 6),
     events.CallReplayed(15, 1, 2, DIGEST),
-    events.CheckpointTaken(16, DIGEST, DIGEST),
-    events.ModeSwitched(17, "checkpoint", "the workspace grew above 2 GiB"),
+    events.SessionOpened(
+        1, "n", "w", "checkpoint", "stop", [], DIGEST, events.RootIdentity("", 1, 2, ""), "l", 2, [], [], [],
+        events.Limits(None, 5, 6), events.Checkpoints({"b64": "/w=="}, 3, DIGEST),
+    ),
+    events.SessionForked(
+        12, "f", "forked", "l" * 32, "n", 4, DIGEST, "auto", "stop", [], [], DIGEST, [], [], [], events.Limits(4, None, None),
+        events.Checkpoints("/s", 0, ""),
+    ),
+    events.CheckpointTaken(16, DIGEST, DIGEST, 12),
+    events.ModeSwitched(17, "checkpoint", "the workspace grew above 2 GiB", DIGEST),
     events.SessionPaused(18, DIGEST, "asked"),
     events.SessionResumed(19),
     events.SessionMoved(20, DIGEST),

@@ -132,11 +132,20 @@ def test_newest_forkable_steps_back_over_an_open_call() -> None:
     assert newest_forkable(store(HISTORY[:1])) == 1
 
 
-def test_after_a_switch_of_mode_there_is_no_image_to_begin_with() -> None:
-    switched = store([*HISTORY, Record(events.ModeSwitched(8, "checkpoint", "above the limit")), support.note("y")])
-    assert newest_forkable(switched) == 9
-    with pytest.raises(MisuseError, match="mode checkpoint"):
-        fork(switched, 11)
+def test_a_fork_goes_on_in_the_mode_of_its_point_and_names_the_checkpoint_of_its_image() -> None:
+    first = HISTORY[0].event
+    assert isinstance(first, events.SessionOpened)
+    asked = replace(first, mode="auto", limits=events.Limits(10, None, None), checkpoints=events.Checkpoints("/s", 2, ""))
+    history = [Record(asked, HISTORY[0].changes), *HISTORY[1:]]
+    root = forked(fork(store(history), 9)).root
+    taken = [
+        Record(events.ModeSwitched(8, "checkpoint", "above the limit", "c" * 64)), Record(events.CheckpointTaken(8, "c" * 64, root, 3))
+    ]
+    before, after = forked(fork(store(history), 9)), forked(fork(store([*history, *taken]), 11))
+    assert (before.mode, before.checkpoints, before.limits) == ("auto", events.Checkpoints("/s", 2, ""), asked.limits)
+    assert (after.mode, after.checkpoints) == ("checkpoint", events.Checkpoints("/s", 2, "c" * 64))
+    other = [*taken[:1], Record(events.CheckpointTaken(8, "c" * 64, "d" * 64, 3))]
+    assert forked(fork(store([*history, *other]), 11)).checkpoints == events.Checkpoints("/s", 2, "")
 
 
 def test_a_fork_of_a_fork_carries_the_calls_of_its_parent() -> None:

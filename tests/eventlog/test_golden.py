@@ -32,9 +32,11 @@ NAMES = {
     "format-2-excludes": 2,
     "format-2-observed": 2,
     "format-3-groups": 3,
+    "format-3-checkpoints": 3,
 }
 """Each golden log and its format. Those with a longer name have versions of events that the others lack. One of format 2 was written by the
-code of that time; one of format 3 may be made anew until that format is released (`support.make_golden`, `make_golden_with_groups`)."""
+code of that time; one of format 3 may be made anew until that format is released (`support.make_golden`, `make_golden_with_groups`,
+`make_golden_with_checkpoints`)."""
 
 ROWS = {"stream": "id", "event": "stream, seq", "image_change": "stream, seq, idx", "dropped": "hash", "pin": "stream, seq"}
 
@@ -172,7 +174,7 @@ def test_the_first_versions_of_a_first_event_exclude_and_track_nothing(tmp_path:
     assert {first.kind for first in firsts} == {"session_opened", "session_forked"}
     for first in firsts:
         assert isinstance(first, events.SessionOpened | events.SessionForked)
-        assert (first.excludes, first.track, first.version) == ([], [], 3)
+        assert (first.excludes, first.track, first.version) == ([], [], 4)
 
 
 def test_a_root_counts_the_excludes_in(tmp_path: Path) -> None:

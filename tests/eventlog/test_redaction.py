@@ -137,10 +137,11 @@ def test_a_hook_that_fails_leaves_nothing_and_no_lock(log: str) -> None:
 KEPT: dict[str, set[str]] = {
     "session_opened": {
         "name", "workspace", "mode", "on_interrupted", "root", "root_identity", "ledger_id", "untracked", "excludes", "track",
+        "limits", "checkpoints",
     },  # fmt: skip
     "session_forked": {
         "name", "reason", "parent_log", "parent", "parent_hash", "mode", "on_interrupted", "calls", "root", "untracked", "excludes",
-        "track",
+        "track", "limits", "checkpoints",
     },  # fmt: skip
     "driver_started": {"identity", "ledger_id", "kill_mark"},
     "workspace_observed": {"root", "untracked"},
@@ -150,7 +151,7 @@ KEPT: dict[str, set[str]] = {
     "call_undone": set(),
     "call_replayed": {"root"},
     "checkpoint_taken": {"manifest", "root"},
-    "mode_switched": {"mode"},
+    "mode_switched": {"mode", "manifest"},
     "recovery_decided": {"label", "target_root", "mode"},
     "quarantined": {"directory", "paths"},
     "restore_finished": {"root"},

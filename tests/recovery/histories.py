@@ -23,7 +23,9 @@ class History:
         self.decision = 0
         script: list[dict[str, Any]] = [{"tool": "bash", "run": "true"} for _ in range(calls)]
         identity = events.RootIdentity("root", 1, None, "fs")
-        opened = events.SessionOpened(0, "n", "/w", "transactional", "stop", script, EMPTY, identity, "ledger", 1, [], [], [])
+        opened = events.SessionOpened(
+            0, "n", "/w", "transactional", "stop", script, EMPTY, identity, "ledger", 1, [], [], [], None, None
+        )  # fmt: skip
         self.add(opened, (put_change(b"", ROOT),))
         self.driver(boot)
 

@@ -46,8 +46,9 @@ def test_forks_and_imported_streams_beside_a_session_are_not_driven(sandbox: San
     stored = list(writer.reader.events(stream))
     (opened,) = [one.event for one in stored if isinstance(one.event, events.SessionOpened)]
     forked = events.SessionForked(
-        1, "fork", "forked", writer.log_id, stream, 1, stored[0].hash.hex(), "transactional", "stop", [], [], opened.root, [], [], []
-    )
+        1, "fork", "forked", writer.log_id, stream, 1, stored[0].hash.hex(), "transactional", "stop", [], [], opened.root, [], [], [],
+        None, None,
+    )  # fmt: skip
     writer.open_stream(StreamId("fork"), Record(forked, stored[0].changes), "fork", stream, stored[0].seq)
     assert only_stream(writer.reader) == stream
     with pytest.raises(NeedsPersonError, match="it is a fork"):
