@@ -6,5 +6,7 @@ LOSSES = {
     "root moved": "the workspace directory is moved away; nobody may touch it where it lies now",
     "root replaced": "the workspace directory is moved away, and another one with a file of somebody else stands there",
     "boot": "the machine is restarted: every process of the session is dead, and drivers find another boot id",
+    "checkpoint": "a byte of the newest checkpoint's manifest is another one",
+    "checkpoint content": "a byte of a content that the newest checkpoint alone has is another one",
     "files": "everything in the workspace is removed, the directory itself stays",
 }
