@@ -23,8 +23,8 @@ class TrialSet:
     `converges` tells that every trial ends in the state in which the clean run of the set ends.
     With a `label` it is a set of second kills: `before` crashes the session so that recovery takes this decision. `sample` is how many of
     the kills are tried, evenly spread, `held` how many of the freezes with a lock held; 0 means all. `ci` is `sample` in the mode `ci`,
-    0 for the same; it has the set at all only `in_ci`. `then` is done after each kill. With `lose` something is taken away at each step, and nothing killed. `depth` is how
-    many kills a trial has, one inside the recovery from the other, where that is more than two.
+    0 for the same; it has the set at all only `in_ci`. `then` is done after each kill. With `lose` something is taken away at each step,
+    and nothing killed. `depth` is how many kills a trial has, one inside the recovery from the other, where that is more than two.
     """
 
     before: tuple[Action, ...] = ()
