@@ -73,6 +73,11 @@ class Place:
         return self.directory / "put-back"
 
     @property
+    def checkpoints(self) -> Path:
+        """The checkpoint store of a session that names no other."""
+        return self.state / "checkpoints"
+
+    @property
     def outside(self) -> Path:
         return self.directory / "outside"
 
@@ -205,7 +210,11 @@ def find_host(place: Place) -> LinuxHost:
 
 def to_session(scenario: Scenario, place: Place) -> Session:
     """The scenario's session in a trial's directories."""
-    return Session(scenario.name, str(place.work), str(place.state), scenario.on_interrupted, scenario.calls, scenario.profile)
+    modes = scenario.modes
+    return Session(
+        scenario.name, str(place.work), str(place.state), scenario.on_interrupted, scenario.calls, scenario.profile,
+        modes.mode, None, modes.lost_work_bound, modes.limits,
+    )  # fmt: skip
 
 
 def session_toml(scenario: Scenario, place: Place) -> str:
@@ -214,6 +223,12 @@ def session_toml(scenario: Scenario, place: Place) -> str:
         f"{name} = {_toml(value)}" for name, value in (("name", scenario.name), ("workspace", str(place.work)), ("state", str(place.state)))
     ]
     lines.append(f"on_interrupted = {_toml(scenario.on_interrupted)}")
+    modes = scenario.modes
+    if modes.mode != "transactional":
+        lines += [f"mode = {_toml(modes.mode)}", f"lost_work_bound = {modes.lost_work_bound}"]
+    if modes.limits is not None and modes.mode != "checkpoint":
+        limits = {name: getattr(modes.limits, name) for name in ("bytes", "paths", "file_bytes")}
+        lines.append(f"limits = {_toml({name: value for name, value in limits.items() if value is not None})}")
     if scenario.profile.excludes:
         lines.append(f"exclude = {_toml(list(scenario.profile.excludes))}")
     for call in scenario.calls:

@@ -11,5 +11,7 @@ LOSSES = {
     "ledger exchanged": "the ledger is that of another space: sound, with another id",
     "log": "the log's files are put back as they were at an earlier step (`keep`)",
     "machine": "another machine has nothing but the log: no workspace, no space, no side directory, no registry of holders, a new boot id",
+    "checkpoint": "a byte of the newest checkpoint's manifest is another one",
+    "checkpoint content": "a byte of a content that the newest checkpoint alone has is another one",
     "files": "everything in the workspace is removed, the directory itself stays",
 }

@@ -56,6 +56,10 @@ def staged(place: Place) -> Place:
         previous = blake3(previous + body).hexdigest(16).encode()
         lines.append(previous + b" " + body + b"\n")
     place.ledger.write_bytes(b"".join(lines))
+    for kind in ("manifests/owner", "contents/aa"):
+        content = kind.encode()
+        (place.checkpoints / kind).mkdir(parents=True)
+        (place.checkpoints / kind / blake3(content).hexdigest()).write_bytes(b"\0" + len(content).to_bytes(8, "big") + content)
     (place.state / "log.sqlite").write_text("the first commit")
     keep_log(place)
     (place.state / "log.sqlite").write_text("the first commit and the second")
