@@ -61,8 +61,8 @@ VERBS: Mapping[str, Verb] = {
     "parked": Verb("a driver must have ended with 78 and these words", ("who",), "sentence"),
     "person": Verb("a person runs a command of recovery as the next driver", (), "command"),
 }
-ROLES = "driver, spawner, shim.K, worker or command"
-_WHO = re.compile(r"(?P<role>driver|spawner|worker|command|shim(?:\.[1-9][0-9]*)?)@(?P<epoch>[1-9][0-9]*)\Z")
+ROLES = "driver, spawner, shim.K, worker, redriver or command"
+_WHO = re.compile(r"(?P<role>driver|spawner|worker|command|shim(?:\.[1-9][0-9]*)?|redriver(?=@0))@(?P<epoch>[1-9][0-9]*|(?<=redriver@)0)\Z")
 
 
 def parse_who(text: str, where: str = "who") -> tuple[str, int]:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from blake3 import blake3
 
-from chaos.drivers import PERSON, Place
+from chaos.drivers import FIRST_REDRIVER, PERSON, REDRIVE, Place
 from chaos.processes import (
     end_everything,
     holds_write_lock,
@@ -240,12 +240,17 @@ class Play:
 
     def _can_go_on(self, role: str, epoch: int) -> bool:
         """With no driver at work: whether a step can still be reached, by a process left of its epoch, or by a driver started now."""
-        if epoch <= self._stage.newest:
+        is_of_next = self._scenario.redriven and role in ("driver", "redriver")
+        if epoch <= self._stage.newest and not is_of_next:
             return role != "driver" and any(self._is_of_epoch(pid, epoch) for pid in left_behind(self._observer.pid))
-        if self._is_over or self._stage.newest - len(self._part.before) >= MOST_DRIVERS:
+        if self._is_over or self._count_started() >= MOST_DRIVERS:
             return False
         self._start_next()
         return True
+
+    def _count_started(self) -> int:
+        """How many drivers, or redrivers after the first, this part has started."""
+        return len(self._stage.ends) + len(self._stage.running())
 
     def _is_of_epoch(self, pid: int, epoch: int) -> bool:
         return any(traced.pid == pid and f"@{epoch}:" in traced.step for traced in read_trace(self._place))
@@ -272,7 +277,8 @@ class Play:
     # Doing
 
     def _start_next(self) -> None:
-        self._begin(self._find_answer() or self._part.entry)
+        is_redriven = self._scenario.redriven and (self._place.state / "log.sqlite").exists()
+        self._begin(self._find_answer() or (PERSON + shlex.join(REDRIVE) if is_redriven else self._part.entry))
 
     def _begin(self, entry: str) -> None:
         self._kept.update(self._list_quarantine())
@@ -322,6 +328,8 @@ class Play:
         """One more than the last, but 1 again while no log was made: an epoch above 1 says that there was one (rule L9)."""
         if not (self._place.state / "log.sqlite").exists():
             return 1
+        if self._scenario.redriven:
+            return max(self._stage.newest + 1, FIRST_REDRIVER)
         return self._stage.newest + 1
 
     def _find(self, action: Action, reached: Reached | None) -> int:
@@ -536,7 +544,7 @@ class Play:
         deadline = time.monotonic() + DRIVER_SECS
         while not self._is_over:
             if not self._stage.running():
-                if self._stage.newest - len(self._part.before) >= MOST_DRIVERS:
+                if self._count_started() >= MOST_DRIVERS:
                     break
                 self._start_next()
                 deadline = time.monotonic() + DRIVER_SECS
@@ -564,7 +572,7 @@ class Play:
                 detail = f"the superseded driver {ended.epoch} ended with {ended.code} instead of {STALE}: {self._last_words(ended.epoch)}"
                 self.played.findings.append(OracleVerdict("fencing-exit", Verdict.FAIL, detail))
         elif ended.code == 0:
-            self._is_over = not ended.command or ended.command.startswith("drive")
+            self._is_over = not ended.command or ended.command.startswith(("drive", "redrive"))
         elif ended.code == PARKED and (self._is_meant_to_park(ended.epoch) or self._find_answer()):
             words = self._last_words(ended.epoch)
             self.played.parked += [text for text in self._texts() if text in words]

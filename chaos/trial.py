@@ -137,7 +137,7 @@ def _question(scenario: Scenario, trial: Trial, place: Place, reference: Referen
         "stream": scenario.name,
         "workspace": str(place.work),
         "witness": str(place.witness),
-        "acknowledged": [str(place.output(epoch)) for epoch in epochs],
+        "acknowledged": [*(str(place.output(epoch)) for epoch in epochs), *map(str, place.list_redriven())],
         "reference": reference.listing if scenario.on_interrupted == "reissue" else None,
         "reference_outputs": reference.outputs if scenario.compare_output else None,
         "reference_exits": reference.exits if scenario.on_interrupted == "reissue" else None,

@@ -104,7 +104,7 @@ def _decide(renewal: Renewal, fact: LedgerFact, generation: int) -> None:
     number, attempt = (call.number, call.last.number) if call else (None, None)
     facts = evidence.facts.named() | {NEW_GENERATION: generation}
     label = decide(evidence.facts)
-    decided = events.RecoveryDecided(renewal.clock.now_ms(), label.value, number, attempt, False, None, None, "transactional", facts)
+    decided = events.RecoveryDecided(renewal.clock.now_ms(), label.value, number, attempt, False, None, None, journal.state.mode, facts)
     journal.append([Record(decided)], (), "decision")
 
 

@@ -11,10 +11,11 @@ from eventlog.records import Record
 from eventlog.show import encode_bytes
 from recovery.context import Context
 from recovery.decision import decide
+from recovery.fallback import open_obligation
 from recovery.files import empty_quarantine, ready_side
 from recovery.labels import NOT_ACTED_ON, Label
 from recovery.perform import complete_obligation, describe_refusal, gather_all
-from recovery.restore import displace, open_obligation, plan_displacing
+from recovery.restore import displace, plan_displacing
 from recovery.root import check_root
 from recovery.workspace.actions import Displace
 from recovery.workspace.quarantine import list_quarantine
@@ -37,7 +38,7 @@ def discard(context: Context, call: int) -> int:
     paths = [*kept, *(action.path for action in plan.actions if isinstance(action, Displace))]
     facts = {"discarded": [encode_bytes(path) for path in paths]}
     now, label = context.clock.now_ms(), Label.DISCARD_BY_PERSON.value
-    decided = events.RecoveryDecided(now, label, call, obligation.attempt, False, None, None, "transactional", facts)
+    decided = events.RecoveryDecided(now, label, call, obligation.attempt, False, None, None, context.journal.state.mode, facts)
     context.journal.append([Record(decided)], (), "decision")
     empty_quarantine(context, [displace(context, plan)])
     complete_obligation(context)

@@ -10,12 +10,14 @@ from eventlog.preflight import check_writable_place
 from eventlog.reader import Reader
 from eventlog.show import show_text
 from eventlog.values import StreamId
+from recovery.checkpoints.vault import Vault
 from recovery.driver.order import Order, Ports, finished_error
 from recovery.journal import Known, only_stream, read_state
 from recovery.opening import (
     check_log_exists,
     check_places,
     ensure_ledger,
+    find_vault,
     is_finished,
     log_missing,
     log_path,
@@ -43,6 +45,7 @@ class Begun:
     root: str
     known: Known
     holders: Holders
+    vault: Vault | None = None
 
     @property
     def name(self) -> str:
@@ -89,9 +92,11 @@ def begin(order: Order, settings: Settings, ports: Ports) -> Begun:
     _check_left_behind(known[0].opened.script, settings, setting)
     if known[0].is_finished and order.act is not None:
         raise finished_error(order.state, name)
+    vault = None
     if not known[0].is_finished:
+        vault = find_vault(known[0], settings.checkpoints, ports.clock)
         ensure_ledger(known[0], space_paths(order.state))
-    return Begun(order, settings, ports, setting, bubblewrap, root, known, holders)
+    return Begun(order, settings, ports, setting, bubblewrap, root, known, holders, vault)
 
 
 def _check_left_behind(script: list[dict[str, Any]], settings: Settings, setting: MarkSetting) -> None:

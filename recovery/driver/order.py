@@ -48,6 +48,7 @@ class Order:
     act: Act | None = None
     finish: bool = False
     takes_calls: bool = False
+    accept_lost: int = 0
 
 
 def finished_error(state: str, name: str) -> NeedsPersonError:
