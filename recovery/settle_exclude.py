@@ -28,6 +28,11 @@ def exclude(context: Context, path: bytes) -> int:
             f"--exclude: the restore decided at seq {state.obligation.seq} is open, and its image may hold the path; "
             "`recovery settle STATE_DIR --undo` tries it again, `--accept-workspace HASH` ends it with what is there"
         )
+    if state.mode == "checkpoint":
+        raise NeedsPersonError(
+            f"--exclude {show_path(path)}: the images of this session lie in checkpoints, and none can be made of what cannot be read; "
+            "repair the path, or `recovery settle STATE_DIR --undo` undoes the open call"
+        )
     check_root(context.root, state)
     if log_fact(state, context.journal.hashes, context.ledger.state, context.host) is not LogFact.ABREAST:
         raise NeedsPersonError("--exclude: the log lost its tail; `recovery apply STATE_DIR` recovers what there is first")
@@ -41,7 +46,7 @@ def exclude(context: Context, path: bytes) -> int:
     number, attempt = (call.number, call.last.number) if call else (None, None)
     facts = {EXCLUDED: encode_bytes(path), "paths": gone}
     label = Label.EXCLUDE_BY_PERSON.value
-    decided = events.RecoveryDecided(now, label, number, attempt, False, None, None, "transactional", facts)
+    decided = events.RecoveryDecided(now, label, number, attempt, False, None, None, state.mode, facts)
     observed = events.WorkspaceObserved(now, root_hash(image, state.profile.excludes).hex(), list_untracked(state.untracked))
     context.journal.append([Record(decided), Record(observed, changes)], (), "settled")
     return gone
