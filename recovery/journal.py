@@ -9,7 +9,7 @@ from eventlog.connection import WAL_BYTES
 from eventlog.errors import HeadMovedError, MisuseError, NeedsPersonError
 from eventlog.ports import Clock
 from eventlog.reader import Position, Reader, StoredEvent
-from eventlog.records import Admitted, Appended, Record
+from eventlog.records import Admitted, Appended, Dropped, Record
 from eventlog.show import show_text
 from eventlog.values import Epoch, Seq, StreamId
 from eventlog.wal import wal_bytes
@@ -117,6 +117,10 @@ class Journal:
     def insert_blobs(self, blobs: Iterable[codec.Blob]) -> None:
         """Blobs ahead of the commit that names them."""
         self._writer.insert_blobs(blobs)
+
+    def note_checkpointed(self, contents: Iterable[Dropped]) -> None:
+        """Put contents on record that the log will name and a checkpoint holds, ahead of the commit that names them."""
+        self._writer.record_dropped(contents)
 
     def _fold(self, place: Appended, record: Record) -> None:
         if place.seq != self.state.head_seq + 1:

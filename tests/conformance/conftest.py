@@ -2,4 +2,7 @@
 
 import pytest
 
-pytest.register_assert_rewrite("eventlog.conformance", "recovery.space.conformance", "recovery.redrive.conformance", "recovery.conformance")
+pytest.register_assert_rewrite(
+    "eventlog.conformance", "recovery.space.conformance", "recovery.redrive.conformance", "recovery.checkpoints.conformance",
+    "recovery.conformance",
+)  # fmt: skip
