@@ -29,6 +29,8 @@ Review = Callable[[CampaignResult], CampaignResult]
 
 
 UNREACHABLE_LABELS = {
+    Label.DISCARD_BY_PERSON: "no fault of this version fills the disk beside a workspace",
+    Label.EXCLUDE_BY_PERSON: "no fault of this version makes a path that cannot be read",
     Label.ROOT_UNMOUNTED: "no fault of this version unmounts a workspace",
     Label.ACCEPT_BY_PERSON: "no fault of this version keeps a restore from reaching its image",
 }
