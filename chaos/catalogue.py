@@ -47,6 +47,14 @@ MODES = {
         "calls, after a crash, after the last call",
         ("lost",), _keep,
     ),
+    "checkpoint": Mode(
+        "sessions whose files are in a checkpoint store and not in the log: killed at every step of a call and of its checkpoint",
+        ("checkpoint",), _keep,
+    ),
+    "auto": Mode(
+        "sessions that go over from log to checkpoints when a limit is crossed: killed at every step of the call that crosses it",
+        ("auto",), _keep,
+    ),
     "stale": Mode(
         "the newest image is stale, as a process that was kept writes a file of it: it is never what a restore aims at",
         ("stale",), _keep,

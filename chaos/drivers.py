@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from chaos.scenario import Scenario
+from chaos.scenario import Scenario, modes_to_json
 from eventlog import steps
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
 from recovery.driver.entry import drive
@@ -181,7 +181,10 @@ def find_host(place: Place) -> LinuxHost:
 
 def to_session(scenario: Scenario, place: Place) -> Session:
     """The scenario's session in a trial's directories."""
-    return Session(scenario.name, str(place.work), str(place.state), scenario.on_interrupted, scenario.calls, scenario.profile)
+    return Session(
+        scenario.name, str(place.work), str(place.state), scenario.on_interrupted, scenario.calls, scenario.profile,
+        mode=scenario.mode, lost_work_bound=scenario.lost_work_bound, limits=scenario.limits,
+    )  # fmt: skip
 
 
 def session_toml(scenario: Scenario, place: Place) -> str:
@@ -192,6 +195,7 @@ def session_toml(scenario: Scenario, place: Place) -> str:
     lines.append(f"on_interrupted = {_toml(scenario.on_interrupted)}")
     if scenario.profile.excludes:
         lines.append(f"exclude = {_toml(list(scenario.profile.excludes))}")
+    lines += [f"{name} = {_toml(value)}" for name, value in modes_to_json(scenario).items()]
     for call in scenario.calls:
         lines.append("[[call]]")
         lines += [f"{name} = {_toml(value)}" for name, value in call_to_json(call).items() if value is not None]

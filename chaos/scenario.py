@@ -10,10 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import msgspec
+
 from chaos.actions import action_from_json, action_to_json
 from chaos.results import Action
 from chaos.trial_set import TrialSet, parse_trial_sets, trial_set_to_json
 from eventlog.errors import MisuseError
+from eventlog.events import Limits, Mode
 from eventlog.show import encode_bytes
 from eventlog.values import SESSION_NAME
 from recovery.script import (
@@ -24,7 +27,10 @@ from recovery.script import (
     call_to_json,
     decode_bytes,
     load_toml,
+    parse_bound,
     parse_calls,
+    parse_limits,
+    parse_mode,
     parse_on_interrupted,
 )
 from recovery.workspace.profile import Profile, parse_profile
@@ -40,6 +46,9 @@ KEYS = (
     "name",
     "about",
     "on_interrupted",
+    "mode",
+    "lost_work_bound",
+    "limits",
     "exclude",
     "needs",
     "seed",
@@ -103,6 +112,9 @@ class Scenario:
     needs: tuple[str, ...] = ()
     profile: Profile = field(default_factory=Profile)
     answers: tuple[tuple[str, str], ...] = ()
+    mode: Mode = "transactional"
+    lost_work_bound: int = 0
+    limits: Limits | None = None
 
 
 def load_scenario(file: Path) -> Scenario:
@@ -136,6 +148,7 @@ def to_json(scenario: Scenario) -> dict[str, Any]:
         "trials": [trial_set_to_json(one) for one in scenario.trials],
         "needs": list(scenario.needs),
         "exclude": list(scenario.profile.excludes),
+        **modes_to_json(scenario),
         "answers": dict(scenario.answers),
     }
 
@@ -168,7 +181,18 @@ def _parse(table: Mapping[str, Any], calls: tuple[Call, ...], where: str) -> Sce
         needs=_needs(table, where),
         profile=parse_profile(table.get("exclude", []), [], where),
         answers=_answers(table, where),
+        mode=(mode := parse_mode(table.get("mode", "transactional"), where)),
+        lost_work_bound=parse_bound(table, mode, where),
+        limits=parse_limits(table.get("limits"), mode, where),
     )
+
+
+def modes_to_json(scenario: Scenario) -> dict[str, Any]:
+    """What a session file says of its mode; nothing for one that keeps its images in the log without limits."""
+    said: dict[str, Any] = {} if scenario.mode == "transactional" else {"mode": scenario.mode, "lost_work_bound": scenario.lost_work_bound}
+    if scenario.limits is not None:
+        said["limits"] = {key: value for key, value in msgspec.structs.asdict(scenario.limits).items() if value is not None}
+    return said
 
 
 def _name(table: Mapping[str, Any], where: str) -> str:

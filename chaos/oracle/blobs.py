@@ -1,6 +1,6 @@
 """Blobs: decoding, hash and size of each. Sizes are checked before anything is allocated for them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import zstandard
@@ -25,11 +25,12 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class BlobShelf:
-    """All blobs of a log by hash, and the names of contents that it gave up on record. What was verified once is remembered by name
-    (rows do not change), contents are not kept."""
+    """All blobs of a log by hash, and the names of contents that it gave up on record; `elsewhere` finds those of a checkpoint store. What
+    was verified once is remembered by name (rows do not change), contents are not kept."""
 
     rows: Mapping[bytes, Blob]
     given_up: frozenset[bytes] = frozenset()
+    elsewhere: Callable[[bytes], "Blob | None"] = lambda name: None
     _verified: dict[bytes, int] = field(default_factory=dict)
     _damaged: dict[bytes, str] = field(default_factory=dict)
 
@@ -64,7 +65,7 @@ class BlobShelf:
             raise BlobDamage(f"blob {name.hex()} holds content that hashes to {hasher.hexdigest()}")
 
     def _row(self, name: bytes) -> Blob:
-        blob = self.rows.get(name)
+        blob = self.rows.get(name) or self.elsewhere(name)
         if blob is None:
             raise BlobDamage(f"blob {name.hex()} is missing")
         if blob.codec == "chunks" and blob.size <= CHUNK_SIZE or blob.codec != "chunks" and blob.size > CHUNK_SIZE:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from .blobs import BlobDamage, BlobShelf
+from .checkpoints import checkpoint_defects
 from .encoding import ZERO_HASH, event_hash, names_in_pairs
 from .evidence import Evidence, known
 from .load import Log
@@ -65,6 +66,7 @@ def stream_defects(log: Log, stream: Stream) -> Iterator[Defect]:
     yield from cache_defects(stream)
     yield from stream.fold.defects
     yield from track_defects(stream)
+    yield from checkpoint_defects(stream, log.blobs)
     for event in stream.events:
         yield from change_defects(event)
         yield from root_defects(stream, event)

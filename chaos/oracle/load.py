@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from . import rows
 from .blobs import Blob, BlobShelf
+from .checkpoints import find_content, find_store
 from .image import fold_events
 from .refusals import accepted_statements
 from .values import Change, Defect, Event, Stream
@@ -128,7 +129,9 @@ class Reader:
         streams = self._read_streams(events)
         blobs = self._read_blobs()
         self.defects += [Defect(None, None, complaint) for complaint in accepted_statements(self.connection)]
-        return Log(log_id, streams, BlobShelf(blobs, self._read_given_up()), tuple(self.defects))
+        stores = [store for store in map(find_store, streams.values()) if store is not None]
+        shelf = BlobShelf(blobs, self._read_given_up(), lambda name: next(filter(None, (find_content(one, name) for one in stores)), None))
+        return Log(log_id, streams, shelf, tuple(self.defects))
 
     def _complain(self, stream: str | None, seq: int | None, problem: str) -> None:
         self.defects.append(Defect(stream, seq, problem))
