@@ -5,6 +5,7 @@
 #   make syscalls likewise; kills in system calls, where there is strace
 #   make bench-image workspace images beside a bare walk, git, restic and borg; make bench-peers (as root) installs the last two
 #   make bench-space keyed commands beside a bare spawn and cua-spacesd, in the same environment as bench-log
+#   make bench-recovery from a driver's death to the next one's first step, the decision for a long session
 #   make bench-log the event log beside a bare insert and its peers, in an environment of its own (.venv-bench)
 # Nothing outside .venv and .venv-bench is touched. Another interpreter: make test PYTHON=/path/to/python3
 
@@ -18,7 +19,7 @@ READY := $(VENV)/ready
 BENCH_VENV := .venv-bench
 BENCH_READY := $(BENCH_VENV)/ready
 
-.PHONY: chaos test soak syscalls bench-log bench-image bench-space bench-peers clean
+.PHONY: chaos test soak syscalls bench-log bench-image bench-space bench-recovery bench-peers clean
 
 chaos: $(READY)
 	@$(VENV)/bin/chaos --mode ci
@@ -60,6 +61,10 @@ bench-image: $(BENCH_READY)
 # Keyed commands. `make bench-space OPTIONS='--quick --json found.json'`.
 bench-space: $(BENCH_READY)
 	@$(BENCH_VENV)/bin/python -m benchmarks.space $(OPTIONS)
+
+# Redriver and decisions. `make bench-recovery OPTIONS='--quick --where DIR --json found.json'`.
+bench-recovery: $(BENCH_READY)
+	@$(BENCH_VENV)/bin/python -m benchmarks.recovery $(OPTIONS)
 
 bench-peers:
 	@for peer in restic borgbackup; do apt-get install --yes --quiet $$peer || \

@@ -62,6 +62,7 @@ KEYS = (
     "plan",
     "trials",
     "answers",
+    "redriven",
 )
 """What a scenario file may hold at its top; `calls` stands for [[call]] tables."""
 _SEED_KEYS: dict[SeedKind, tuple[str, ...]] = {
@@ -96,6 +97,7 @@ class Scenario:
     command makes `ready` when it waits, the runner makes `gate` to let it go on. A `plan` of its own makes it one trial, else `trials`
     say which there are. `needs` are programs without which it is unavailable (chaos/needs.py); `profile` is what the session leaves out.
     `answers` are what a person does after a driver that ended with 78: words of its last line, and the command of `recovery` for them.
+    With `redriven` a redriver starts every driver but the first.
     """
 
     name: str
@@ -112,6 +114,7 @@ class Scenario:
     needs: tuple[str, ...] = ()
     profile: Profile = field(default_factory=Profile)
     answers: tuple[tuple[str, str], ...] = ()
+    redriven: bool = False
     mode: Mode = "transactional"
     lost_work_bound: int = 0
     limits: Limits | None = None
@@ -150,6 +153,7 @@ def to_json(scenario: Scenario) -> dict[str, Any]:
         "exclude": list(scenario.profile.excludes),
         **modes_to_json(scenario),
         "answers": dict(scenario.answers),
+        "redriven": scenario.redriven,
     }
 
 
@@ -181,6 +185,7 @@ def _parse(table: Mapping[str, Any], calls: tuple[Call, ...], where: str) -> Sce
         needs=_needs(table, where),
         profile=parse_profile(table.get("exclude", []), [], where),
         answers=_answers(table, where),
+        redriven=_flag(table, "redriven", where),
         mode=(mode := parse_mode(table.get("mode", "transactional"), where)),
         lost_work_bound=parse_bound(table, mode, where),
         limits=parse_limits(table.get("limits"), mode, where),

@@ -7,7 +7,8 @@ reads are many short transactions (case 18): events are append-only, so that a p
 import itertools
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -26,6 +27,8 @@ from eventlog.values import FORMAT, READABLE_FORMATS, ZERO_HASH, ContentId, Epoc
 
 PAGE_EVENTS = 512
 """Events read in one transaction: enough to make its cost small, few enough to bound memory."""
+PAGE_CHANGES = 4 * PAGE_EVENTS
+"""Image changes read with a page of events: where it has more, each event's are read for themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,9 @@ _SOME_BLOBS = _some_blobs(BLOBS_AT_ONCE)
 _MOVED = events.SessionMoved.kind
 _seqs_from = cast(Callable[[int], Iterator[Seq]], itertools.count)
 """Seqs without a call of `Seq` for each: a long history has many."""
-_CHANGED_SEQS = "SELECT DISTINCT seq FROM image_change WHERE stream = ? AND seq > ? AND seq <= ?"
+_CHANGED_SEQS = "SELECT seq, count(*) FROM image_change WHERE stream = ? AND seq > ? AND seq <= ? GROUP BY seq"
+_CHANGES_OF_PAGE = f"SELECT seq, idx, {COLUMNS} FROM image_change WHERE stream = ? AND seq > ? AND seq <= ? ORDER BY seq, idx"
+_CHANGES = f"SELECT idx, {COLUMNS} FROM image_change WHERE stream = ? AND seq = ? ORDER BY idx"
 
 
 class Reader:
@@ -252,16 +257,20 @@ class Reader:
         found = self.rows(_EVENT_PAGE, (row.id, position.seq, row.head_seq, PAGE_EVENTS))
         if not found:
             return
-        # Asked for the page at once: most events change nothing.
-        changed = self.rows(_CHANGED_SEQS, (row.id, position.seq, found[-1][0]))
-        with_changes = {seq for (seq,) in changed}
+        # Asked for the page at once, and read at once where it is not much: most events change nothing, or little.
+        place = (row.id, position.seq, found[-1][0])
+        counted = {seq: _integer(number, self.name) for seq, number in self.rows(_CHANGED_SEQS, place)}
+        read = self._read_changes(place) if 1 < len(counted) and sum(counted.values()) <= PAGE_CHANGES else None
         log_id, name = (self.log_id, row.id) if row.origin is None else (row.origin.log_id, row.origin.stream)
         domain = codec.event_domain(log_id, name)
         previous, floor, is_moved = position.hash, position.epoch, self._is_moved(row.id, position)
         for seq, values in zip(_seqs_from(position.seq + 1), found, strict=False):
             if os.getpid() != self._pid:  # a fork may have come between two events of a page
                 self._guard()
-            stored = self._checked_event(row.id, values, seq, previous, domain, seq in with_changes)
+            changes: tuple[Change, ...] = ()
+            if seq in counted:
+                changes = self.changes(row.id, seq) if read is None else self._changes_of(row.id, seq, read[seq])
+            stored = self._checked_event(row.id, values, seq, previous, domain, changes)
             kind = stored.event.kind
             misplaced = events.find_misplacement(kind, seq, stored.epoch, floor)
             if misplaced or is_moved:
@@ -275,13 +284,12 @@ class Reader:
         return bool(found)
 
     def _checked_event(
-        self, stream: StreamId, row: tuple[Any, ...], expected: Seq, previous: bytes, domain: bytes, has_changes: bool
+        self, stream: StreamId, row: tuple[Any, ...], expected: Seq, previous: bytes, domain: bytes, changes: tuple[Change, ...]
     ) -> StoredEvent:
         seq, event_id, epoch, raw_kind, version, payload, prev_hash, digest, is_text = row
         if seq != expected:
             raise self._damaged(stream, expected, f"missing (the next one found is {seq})")
-        changes = self.changes(stream, expected) if has_changes else ()
-        changed = changes_digest(changes) if has_changes else NO_CHANGES
+        changed = changes_digest(changes) if changes else NO_CHANGES
         try:
             computed = codec.hash_event(domain, expected, event_id, epoch, raw_kind, version, payload, changed, previous)
         except (TypeError, struct.error) as error:
@@ -304,8 +312,17 @@ class Reader:
 
     def changes(self, stream: StreamId, seq: Seq) -> tuple[Change, ...]:
         """The image changes of one event, by idx."""
-        sql = f"SELECT idx, {COLUMNS} FROM image_change WHERE stream = ? AND seq = ? ORDER BY idx"
-        rows = self.rows(sql, (stream, seq))
+        return self._changes_of(stream, seq, self.rows(_CHANGES, (stream, seq)))
+
+    def _read_changes(self, place: tuple[object, ...]) -> Mapping[object, list[tuple[object, ...]]]:
+        """The rows of idx and COLUMNS of the events of a page, by seq."""
+        found: dict[object, list[tuple[object, ...]]] = defaultdict(list)
+        for seq, *values in self.rows(_CHANGES_OF_PAGE, place):
+            found[seq].append(tuple(values))
+        return found
+
+    def _changes_of(self, stream: StreamId, seq: Seq, rows: list[tuple[object, ...]]) -> tuple[Change, ...]:
+        """The changes in rows of idx and COLUMNS, by idx."""
         if [row[0] for row in rows] != list(range(len(rows))):
             raise self._damaged(stream, seq, "its image changes are not numbered 0, 1, 2 ...")
         try:

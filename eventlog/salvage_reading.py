@@ -76,7 +76,7 @@ class DamagedReader(Reader):
         if not found:
             raise self._damaged(stream, seq, "missing")
         domain = codec.event_domain(origin.log_id, origin.stream)
-        stored = self._checked_event(stream, found[0], seq, before.hash, domain, has_changes=True)
+        stored = self._checked_event(stream, found[0], seq, before.hash, domain, self.changes(stream, seq))
         misplaced = events.find_misplacement(stored.event.kind, stored.seq, stored.epoch, before.epoch)
         if misplaced:
             raise self._damaged(stream, seq, misplaced)

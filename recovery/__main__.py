@@ -11,19 +11,27 @@ from typing import Annotated
 import typer
 
 from eventlog import console, steps
+from eventlog.command_options import POINT_HELP
 from eventlog.errors import CrashworthyError, MisuseError
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
 from recovery.command_answer import answer, choose_answer
+from recovery.command_apply import apply_recovery
 from recovery.command_checkpoints import collect_checkpoints, list_checkpoints, verify_checkpoints
 from recovery.command_files import ChangeOrder, change, has_workspace, release_space
+from recovery.command_fork import fork as fork_session
+from recovery.command_fork import place as place_session
 from recovery.command_image import ImageOrder, take_image
+from recovery.command_log import state_of
 from recovery.command_note import print_note
 from recovery.command_pause import ask_pause
 from recovery.command_quarantine import EmptyOrder, check_out_quarantine, empty_decisions, list_quarantine, show_quarantine
 from recovery.command_redrive import RedriveOrder, print_histories, redrive
 from recovery.command_release import release_holder
+from recovery.command_rerun import rerun as rerun_session
 from recovery.command_restore import RestoreOrder, restore_image
 from recovery.command_settle import (
+    settle_discard,
+    settle_exclude,
     settle_not_run,
     settle_processes,
     settle_ran,
@@ -155,14 +163,52 @@ def redrive_all(
 @app.command()
 def plan(state: StateArgument, as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False) -> int:
     """Explain what the next driver would do; changes nothing. Exit 0 nothing to recover, 2 something to recover."""
-    check_log_exists(str(state))
-    found = forecast(str(state), LinuxHost())
+    place = state_of(str(state))
+    check_log_exists(place)
+    found = forecast(place, LinuxHost())
     if as_json:
         facts = found.facts.named() if found.facts else None
         print(json.dumps({**dataclasses.asdict(found), "facts": facts}))
     else:
         print("\n".join(explain(found)))
     return 0 if found.is_idle else 2
+
+
+@app.command()
+def fork(
+    log: LogArgument,
+    at: Annotated[str, typer.Option("--at", help=POINT_HELP)],
+    state: Annotated[Path, typer.Option("--state", help="the fork's own state directory; missing or empty")],
+    workspace: Annotated[Path, typer.Option("--workspace", help="the fork's own workspace; missing or empty")],
+    name: Annotated[str | None, typer.Option("--name", help="what the fork is called; without it, what its parent is called")] = None,
+    session: Annotated[str | None, typer.Option("--session", help="the session, where the log holds several")] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Begin a session that goes on from a point of another one, in a space of its own; `drive` makes its files and drives it."""
+    return fork_session(str(log), at, str(state), str(workspace), name, session, as_json, _settings(), _ports())
+
+
+@app.command()
+def place(
+    state: StateArgument,
+    workspace: Annotated[Path, typer.Option("--workspace", help="its workspace from here on; missing or empty")],
+    as_json: JsonOption = False,
+) -> int:
+    """Give a session that was imported or moved here its workspace; `drive` makes its files and drives it."""
+    return place_session(str(state), str(workspace), as_json, _settings(), _ports())
+
+
+@app.command()
+def rerun(
+    log: LogArgument,
+    at: Annotated[str | None, typer.Option("--at", help=POINT_HELP)] = None,
+    every: Annotated[bool, typer.Option("--all", help="from every settled event, one after the other")] = False,
+    session: Annotated[str | None, typer.Option("--session", help="the session, where the log holds several")] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Run a recorded session again from a settled event, elsewhere; exit 1 when an image or an exit differs from the recorded one."""
+    _settings()
+    return rerun_session(str(log), at, every, session, as_json, os.environ, _ports())
 
 
 @app.command()
@@ -173,6 +219,12 @@ def note(
 ) -> int:
     """Print what completed, may have partly run, was restored, lies in quarantine and must be done; from the log alone, bounded."""
     return print_note(str(log), limit, as_json)
+
+
+@app.command()
+def apply(log: LogArgument, accept_outside: AcceptOption = "", as_json: JsonOption = False) -> int:
+    """Recover as `plan` says, and stop before the script goes on. Exit 0 settled; else as drive."""
+    return apply_recovery(str(log), accept_outside, as_json, _settings(), _ports())
 
 
 @app.command()
@@ -261,6 +313,12 @@ def settle(
     accept_workspace: Annotated[
         str, typer.Option("--accept-workspace", metavar="HASH", help="end an open restore with the workspace as it is, which has this hash")
     ] = "",
+    discard: Annotated[
+        int, typer.Option("--discard", metavar="CALL", help="restore the image before the open call; what it made is deleted, for ever")
+    ] = 0,
+    exclude: Annotated[
+        str, typer.Option("--exclude", metavar="PATH", help="leave a path that cannot be read out of all images from here on")
+    ] = "",
 ) -> int:
     """Say what only a person can know; the next drive goes on from there."""
     acts: dict[str, tuple[bool, Callable[[str, Settings, Ports], int]]] = {
@@ -271,6 +329,8 @@ def settle(
         "--not-run": (not_run, settle_not_run),
         "--undo": (undo, settle_undo),
         "--accept-workspace HASH": (bool(accept_workspace), lambda at, with_, in_: settle_workspace(at, accept_workspace, with_, in_)),
+        "--discard CALL": (bool(discard), lambda at, with_, in_: settle_discard(at, discard, with_, in_)),
+        "--exclude PATH": (bool(exclude), lambda at, with_, in_: settle_exclude(at, exclude, with_, in_)),
     }
     wanted = [act for is_wanted, act in acts.values() if is_wanted]
     if len(wanted) != 1:

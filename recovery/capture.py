@@ -199,7 +199,7 @@ def count_scan_failure(context: Context, call: int, error: ScanError) -> None:
     if failures >= SCAN_FAILURES_BEFORE_PERSON:
         raise NeedsPersonError(
             f"call {call} cannot be recorded after {failures} scans: {error}; repair the path, then drive again, or "
-            "`recovery settle STATE_DIR --undo` undoes the call"
+            "`recovery settle STATE_DIR --exclude PATH` leaves it out of the images, `--undo` undoes the call"
         ) from error
 
 

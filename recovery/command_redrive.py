@@ -9,25 +9,23 @@ import json
 import os
 import random
 import select
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from eventlog import steps
 from eventlog.errors import BusyError, MisuseError
-from eventlog.holder import describe
 from eventlog.show import show_text
 from recovery.driver.order import Ports, tell
 from recovery.opening import check_log_exists, log_path, should_exist
+from recovery.redrive.lock import claim
 from recovery.redrive.policy import Limits
 from recovery.redrive.pool import Pool
 from recovery.redrive.record import RedriveRecord, load_record
 from recovery.redrive.session import Redrive
 from recovery.redrive.world import Child, LocalWorld
-from recovery.space.lock import FileLock
 
-LOCK_NAME = "redriver.lock"
 BUSY = 1
 INTERRUPTED = 130
 LONGEST_PAUSE_SECS = 0.5
@@ -80,9 +78,12 @@ def _begin(
         tell(line.replace("STATE_DIR", name))
 
     try:
-        held.enter_context(claim(state, ports))
+        held.enter_context(claim(state, ports.clock))
     except BusyError as error:
         tell(f"recovery: {error}")
+        return None
+    except OSError as error:
+        tell(f"recovery: {name}: {error.strerror or error}; nothing was started")
         return None
     world = LocalWorld(state, pool, ports.clock, ports.host, order.on_interrupted, order.accept_outside)
     return Redrive(name, world, order.limits, ports.clock, chance, tell_of, order.is_retried)
@@ -115,22 +116,6 @@ def with_heartbeat(environment: Mapping[str, str], limits: Limits) -> dict[str, 
     if limits.stall_secs and not made.get("SESSION_HEARTBEAT_SECS"):
         made["SESSION_HEARTBEAT_SECS"] = f"{limits.stall_secs / 4:g}"
     return made
-
-
-@contextlib.contextmanager
-def claim(state: str, ports: Ports) -> Iterator[None]:
-    """Be the one redriver of a session. Raises BusyError naming the one that is."""
-    lock = FileLock(os.path.join(state, LOCK_NAME), ports.clock, "redriver", 0.0)
-    try:
-        with contextlib.ExitStack() as held:
-            try:
-                held.enter_context(lock.held())
-            except BusyError as error:
-                who = describe(error.holder)
-                raise BusyError(f"{show_text(state)}: another redriver is at work on it ({who}); leave it to that", error.holder) from error
-            yield
-    finally:
-        lock.close()
 
 
 def _run(sessions: Sequence[Redrive], pool: Pool, ports: Ports) -> None:

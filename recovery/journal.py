@@ -1,5 +1,6 @@
 """The session's log as its driver uses it: append under the driver's epoch, and the state folded from what stands."""
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -40,7 +41,7 @@ def read_state(reader: Reader, stream: StreamId, *, is_placed: bool = True) -> K
     if is_placed and not state.is_placed:
         raise NeedsPersonError(
             f"{reader.name}: session {stream} was forked or imported and has no workspace yet; "
-            "`recovery place STATE_DIR --workspace DIR` gives it one"
+            f"`recovery place {os.path.dirname(reader.name) or '.'} --workspace DIR` gives it one"
         )
     return state, hashes
 

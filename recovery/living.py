@@ -7,10 +7,12 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+from eventlog.holder import describe
 from eventlog.identity_files import Writing, read_identities
 from eventlog.ports import Host
 from eventlog.process_identity import ProcessIdentity, is_alive
 from eventlog.show import show_text
+from recovery.redrive.lock import find_redriver
 from recovery.space.ledger import LedgerView
 from recovery.space.records import Attempt, LedgerState
 
@@ -22,7 +24,9 @@ def find_living(state: str, ledger_path: str, host: Host) -> list[str]:
     """
     view = LedgerView(ledger_path)
     view.close()
-    return [*_living_writers(read_identities(state), host), *_living_in_space(view.state, host)]
+    redriver = find_redriver(state)
+    starting = [] if redriver is None else [f"the redriver, which would start the next driver ({describe(redriver)})"]
+    return [*starting, *_living_writers(read_identities(state), host), *_living_in_space(view.state, host)]
 
 
 def _living_writers(writing: list[Writing], host: Host) -> Iterator[str]:

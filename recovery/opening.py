@@ -222,7 +222,7 @@ def _read_same(session: Session) -> Known:
             f"session {session.name} in {show_text(session.state)} began with other calls than its file has now; "
             f"finish it as it began with `recovery drive {show_text(session.state)}`, or give the new calls another name and state"
         )
-    if known[0].profile != session.profile:
+    if known[0].profile != session.profile:  # what a person left out later is not compared
         raise MisuseError(
             f"session {session.name} in {show_text(session.state)} began with another `exclude` or `track` than is asked for now, and both "
             f"are fixed for good; finish it as it began with `recovery drive {show_text(session.state)}`, or give another name and state"
@@ -260,7 +260,7 @@ def is_finished(state: str) -> bool:
     except (LogMissingError, MisuseError):
         return False
     try:
-        return read_state(reader, only_stream(reader))[0].is_finished
+        return read_state(reader, only_stream(reader), is_placed=False)[0].is_finished
     finally:
         reader.close()
 

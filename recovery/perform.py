@@ -212,6 +212,8 @@ def _act(context: Context, label: Label, evidence: Evidence) -> None:
             | Label.NOT_RUN_BY_PERSON
             | Label.UNDO_BY_PERSON
             | Label.ACCEPT_BY_PERSON
+            | Label.EXCLUDE_BY_PERSON
+            | Label.DISCARD_BY_PERSON
         ):
             raise InternalError("a person's decision follows from no facts")
         case Label.ASK | Label.OUTSIDE_DELETION | Label.ROOT_UNMOUNTED | Label.ROOT_REPLACED | Label.SETTLED:
@@ -321,6 +323,8 @@ def complete_obligation(context: Context) -> None:
     interrupts = label in INTERRUPTS and obligation.call is not None
     if obligation.is_fallback:
         append_fallback(context, obligation, side, records)
+        if label is Label.LOG_BEHIND_RESTORE:
+            context.journal.append(interrupt_missing(context), (), "interrupt")
     else:
         if label is Label.RESTORE_BY_PERSON:
             records = undo_calls(context, obligation, records)

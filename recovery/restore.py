@@ -24,7 +24,7 @@ from recovery.space.keys import announce
 from recovery.space.protocol import ApplyPlan
 from recovery.space.records import Prepare
 from recovery.state import TO_RESTORE, Obligation
-from recovery.workspace.actions import RestorePlan, encode_plan
+from recovery.workspace.actions import Displace, RestorePlan, encode_plan
 from recovery.workspace.made import SUFFIX, read_made
 from recovery.workspace.pack import write_pack
 from recovery.workspace.profile import Profile
@@ -79,6 +79,26 @@ def complete_restore(context: Context, side: str) -> list[Record]:
     return _closing_records(context, obligation, side, quarantine, max(restored, obligation.to_restore))
 
 
+def plan_displacing(context: Context) -> RestorePlan:
+    """What the open restore would displace now, and nothing else of it: no room is needed for that."""
+    obligation = context.journal.state.obligation
+    assert obligation is not None, "plan_displacing is called under an open obligation only"
+    target = _read_target(context, obligation)
+    plan = plan_for(context.profile, look_again(context, target), target, untracked_of(context, obligation))
+    moves = tuple(action for action in plan.actions if isinstance(action, Displace))
+    return RestorePlan(moves, 0, len(moves), 0)
+
+
+def displace(context: Context, plan: RestorePlan) -> str:
+    """Carry out `plan_displacing`; the name of the quarantine that has it."""
+    obligation = context.journal.state.obligation
+    assert obligation is not None, "displace is called under an open obligation only"
+    quarantine = f"{context.journal.log_id}-{obligation.seq}"
+    if plan.actions:
+        _apply_round(context, obligation, plan, quarantine)
+    return quarantine
+
+
 def _read_target(context: Context, obligation: Obligation) -> Image:
     """The image to restore: the head's, which the driver holds, or one out of the log."""
     state = context.journal.state
@@ -90,7 +110,7 @@ def _read_target(context: Context, obligation: Obligation) -> Image:
 def plan_for(profile: Profile, found: Scan, target: Image, untracked: tuple[Untracked, ...]) -> RestorePlan:
     """`plan_restore` with what the session leaves out and tracks."""
     return plan_restore(
-        found, target, untracked, has_excludes=bool(profile.excludes), owners=profile.owners, acls=profile.acls
+        found, target, untracked, has_excludes=profile.leaves_out, owners=profile.owners, acls=profile.acls
     )
 
 

@@ -3,16 +3,20 @@
 Invariants: an open call is the last one; at most one obligation is open; an attempt that was restored or voided is never adopted.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from eventlog import events
 from eventlog.errors import CorruptError, NeedsPersonError
-from eventlog.image import ImageTree, fold_changes
+from eventlog.image import Change, ImageTree, fold_changes
+from eventlog.image_diff import fold_into
+from eventlog.image_tree import Draft
 from eventlog.reader import StoredEvent
+from recovery import frozen
+from recovery.call_list import CallList
 from recovery.labels import RENEWALS, Label
 from recovery.mode_state import ModeState, begin_modes, fold_switched, fold_taken
 from recovery.script import decode_bytes
@@ -21,8 +25,12 @@ from recovery.workspace.values import Untracked
 
 FALLBACK = "fallback_checkpoint"
 """The fact of a decision to restore that names the older checkpoint which stands in for the newest."""
+FoldImage = Callable[[ImageTree, Sequence[Change]], ImageTree]
 TO_RESTORE = "to_restore"
 """The fact of a decision to restore that counts the paths that differed then."""
+
+EXCLUDED = "excluded"
+"""The fact of a person's decision that names the path that no image holds from then on."""
 
 NEW_GENERATION = "new_generation"
 """The fact of a decision to make the ledger anew that says which generation the new one has."""
@@ -58,11 +66,11 @@ class CallState:
     root: str = ""
     settled_seq: int = 0
     undone_by: int | None = None
-    work_ms: int = 0
-    """From the finished attempt's intent to its outcome: what doing it again would cost."""
     request_id: str = ""
     request_digest: str = ""
     forked: events.ForkedCall | None = None
+    work_ms: int = 0
+    """From the finished attempt's intent to its outcome: what doing it again would cost."""
 
     @property
     def last(self) -> AttemptState:
@@ -126,7 +134,7 @@ class SessionState:
     root: str
     untracked: tuple[Untracked, ...]
     profile: Profile = field(default_factory=Profile)
-    calls: tuple[CallState, ...] = ()
+    calls: CallList[CallState] = field(default_factory=CallList)
     obligation: Obligation | None = None
     is_restored_this_epoch: bool = False
     synced_root: str = ""
@@ -134,30 +142,8 @@ class SessionState:
     has_driver: bool = False
     untracked_since: tuple[tuple[int, tuple[Untracked, ...]], ...] = ()
     root_recorded: events.RootIdentity | None = None
-    modes: ModeState = field(default_factory=ModeState)
-    observed_seq: int = 0
-    """The newest event that recorded a change made outside any call."""
-    fallback_seq: int = 0
-    """The newest decision to restore an older image because the head's was not to be had."""
-    lost_calls: int = 0
-    """Finished calls that were undone by such decisions (C7)."""
-
-    @property
-    def mode(self) -> events.Mode:
-        """The mode in force."""
-        return self.modes.mode
-
-    @property
-    def unsaved_calls(self) -> tuple[CallState, ...]:
-        """The finished calls that the newest checkpoint does not have, in order: what would be lost, or replayed, with the workspace."""
-        newest = self.modes.newest.seq if self.modes.newest is not None else 0
-        found: list[CallState] = []
-        for call in reversed(self.calls):
-            if 0 < call.settled_seq < newest:
-                break
-            if call.ended == "finished" and call.undone_by is None:
-                found.append(call)
-        return tuple(reversed(found))
+    excluded_seq: int = 0
+    """The newest decision of a person to exclude a path; the image without it stands in the event after it."""
     taken_back: int = 0
     """The call whose lost intent was appended again from the ledger's bytes (D2); 0: none was."""
     behind_seq: int = 0
@@ -176,11 +162,35 @@ class SessionState:
     """False for a session that was forked, imported or moved and has no workspace yet; `opened` names none then."""
     inputs: tuple[events.ForkedInput, ...] = ()
     """What was admitted, in order."""
+    modes: ModeState = field(default_factory=ModeState)
+    observed_seq: int = 0
+    """The newest event that recorded a change made outside any call."""
+    fallback_seq: int = 0
+    """The newest decision to restore an older image because the head's was not to be had."""
+    lost_calls: int = 0
+    """Finished calls that were undone by such decisions (C7)."""
 
     @property
     def generation(self) -> int:
         """The generation of the ledger in force."""
         return self.renewed_generation or self.opened.generation
+
+    @property
+    def mode(self) -> events.Mode:
+        """The mode in force."""
+        return self.modes.mode
+
+    @property
+    def unsaved_calls(self) -> tuple[CallState, ...]:
+        """The finished calls that the newest checkpoint does not have, in order: what would be lost, or replayed, with the workspace."""
+        newest = self.modes.newest.seq if self.modes.newest is not None else 0
+        found: list[CallState] = []
+        for call in reversed(self.calls):
+            if 0 < call.settled_seq < newest:
+                break
+            if call.ended == "finished" and call.undone_by is None:
+                found.append(call)
+        return tuple(reversed(found))
 
     @property
     def root_identity(self) -> events.RootIdentity:
@@ -194,7 +204,28 @@ class SessionState:
     @property
     def open_call(self) -> CallState | None:
         """The call without an end, or None."""
-        return self.calls[-1] if self.calls and self.calls[-1].ended is None else None
+        newest = self.calls.newest
+        return newest if newest is not None and newest.ended is None else None
+
+
+class _Folding(SessionState):
+    """A state while a whole stream is folded: nobody but that fold has it, and it is changed in place. A function of the fold takes a state
+    and gives one; it may not look at what it was given once it has replaced something in it."""
+
+    __slots__ = ()
+
+
+_SETTERS = frozen.setters(_Folding)
+V = TypeVar("V")
+
+
+def replace(value: V, **changes: Any) -> V:
+    """`value` with these fields changed: another value, but for a state that is being folded."""
+    if type(value) is not _Folding:
+        return frozen.replace(value, **changes)
+    for name, field_ in changes.items():  # most of a long fold's time is spent here
+        _SETTERS[name](value, field_)
+    return value
 
 
 def fold_stream(stored: Iterable[StoredEvent], where: str) -> SessionState:
@@ -216,10 +247,18 @@ def fold_stream(stored: Iterable[StoredEvent], where: str) -> SessionState:
     )  # fmt: skip
     if forked is not None:
         calls = _carry_calls(forked, where)
-        state = replace(state, calls=calls, is_placed=False, inputs=tuple(forked.inputs))
-    for event in following:
-        state = fold_event(state, event, where)
-    return state
+        state = replace(state, calls=CallList(calls), is_placed=False, inputs=tuple(forked.inputs))
+    draft = Draft(image)
+
+    def fold_on(unchanged: ImageTree, changes: Sequence[Change]) -> ImageTree:
+        fold_into(draft, changes)
+        return unchanged
+
+    state, head = frozen.become(state, _Folding), first
+    for head in following:
+        state = _fold_one(state, head, where, fold_on)
+    state = frozen.become(state, SessionState)
+    return replace(state, head_seq=head.seq, head_hash=head.hash.hex(), image=draft.finish())
 
 
 def open_forked(forked: events.SessionForked) -> events.SessionOpened:
@@ -252,18 +291,22 @@ def read_untracked(listed: list[events.Untracked]) -> tuple[Untracked, ...]:
 
 def fold_event(state: SessionState, stored: StoredEvent, where: str) -> SessionState:
     """The state after one more event."""
-    state = _fold(state, stored, where)
+    return replace(_fold_one(state, stored, where, fold_changes), head_seq=stored.seq, head_hash=stored.hash.hex())
+
+
+def _fold_one(state: SessionState, stored: StoredEvent, where: str, fold_image: FoldImage) -> SessionState:
+    """All that an event says but that it is the head. `fold_image` gives the image after its changes."""
+    state = _fold(state, stored, where, fold_image)
     if state.untracked == state.untracked_since[-1][1]:
         return state
     return replace(state, untracked_since=(*state.untracked_since, (stored.seq, state.untracked)))
 
 
-def _fold(state: SessionState, stored: StoredEvent, where: str) -> SessionState:
+def _fold(state: SessionState, stored: StoredEvent, where: str, fold_image: FoldImage) -> SessionState:
     place = f"{where} seq {stored.seq}"
     _check_legal(state, stored.event, place)
-    state = replace(state, head_seq=stored.seq, head_hash=stored.hash.hex())
     if stored.changes:
-        image = fold_changes(state.image, stored.changes)
+        image = fold_image(state.image, stored.changes)
         state = replace(state, image=image, image_seq=stored.seq, image_boot=state.boot_id, synced_root="")
     match stored.event:
         case events.SessionOpened():
@@ -313,29 +356,30 @@ def _fold(state: SessionState, stored: StoredEvent, where: str) -> SessionState:
             return state
         case events.SessionForked():
             raise CorruptError(f"{place}: session_forked, which is a first event only")
-        case (
-            events.SessionMoved()
-            | events.SessionFailed()
-        ) as event:
+        case (events.SessionMoved() | events.SessionFailed()) as event:
             moved = "it was moved away and lives on where its bundle was imported" if isinstance(event, events.SessionMoved) else event.kind
             raise NeedsPersonError(f"{place}: {moved}; this version keeps such a session and does not drive it")
 
 
 def _check_legal(state: SessionState, event: events.Event, place: str) -> None:
     """What no driver writes while an obligation or a call is open (R1, C3, I4). Raises CorruptError."""
+    call = state.open_call
+    if call is None and state.obligation is None and not state.is_paused:
+        return
     match event:
         case events.AttemptStarted() | events.CallSettled() | events.WorkspaceObserved() | events.SessionFinished():
             if state.obligation is not None:
                 raise CorruptError(f"{place}: {event.kind} while the restore decided at seq {state.obligation.seq} is open")
         case _:
             pass
-    call = state.open_call
     is_cut = call is not None and not (call.last.is_restored or call.last.is_void)
     match event:
         case events.AttemptStarted() | events.SessionFinished() if state.is_paused:
             raise CorruptError(f"{place}: {event.kind} while the session is paused")
         case events.SessionPaused() | events.ApprovalAsked() if call is not None:
             raise CorruptError(f"{place}: {event.kind} while call {call.number} is open")
+        case events.WorkspaceObserved() if state.excluded_seq == state.head_seq:
+            pass  # an image without the path, and nothing else: whatever the open call did is as unknown as before
         case events.AttemptStarted() | events.WorkspaceObserved() if call is not None and is_cut:
             raise CorruptError(f"{place}: {event.kind} while call {call.number} attempt {call.last.number} is neither restored nor void")
         case events.SessionFinished() if call is not None:
@@ -395,7 +439,7 @@ def _fold_attempt(state: SessionState, event: events.AttemptStarted, seq: int, p
             event.call, event.script_index, event.tool, _replayable(event), event.input, (attempt,), request_id=event.request_id,
             request_digest=event.request_digest,
         )  # fmt: skip
-        return replace(state, calls=(*state.calls, call), synced_root="")
+        return replace(state, calls=state.calls.append(call), synced_root="")
     if event.call != open_call.number or event.attempt != open_call.last.number + 1:
         raise CorruptError(
             f"{place}: call {event.call} attempt {event.attempt} begins while "
@@ -406,7 +450,7 @@ def _fold_attempt(state: SessionState, event: events.AttemptStarted, seq: int, p
 
 
 def _replace_call(state: SessionState, call: CallState) -> SessionState:
-    return replace(state, calls=(*state.calls[:-1], call))
+    return replace(state, calls=state.calls.with_newest(call))
 
 
 def _fold_settled(state: SessionState, event: events.CallSettled, seq: int, place: str) -> SessionState:
@@ -415,9 +459,9 @@ def _fold_settled(state: SessionState, event: events.CallSettled, seq: int, plac
         raise CorruptError(f"{place}: call {event.call} attempt {event.attempt} is settled and is not open")
     undone_by = state.behind_seq if event.label == Label.LOG_BEHIND_RESTORE else call.undone_by
     work_ms = max(0, event.at_ms - call.last.at_ms)
-    call = replace(call, ended=event.ended, root=event.root, settled_seq=seq, undone_by=undone_by, work_ms=work_ms)
-    state = _replace_call(state, call)
-    return replace(state, root=event.root, untracked=read_untracked(event.untracked))
+    settled = replace(call, ended=event.ended, root=event.root, settled_seq=seq, undone_by=undone_by, work_ms=work_ms)
+    calls = state.calls.with_newest(settled)
+    return replace(state, calls=calls, root=event.root, untracked=read_untracked(event.untracked))
 
 
 def _fold_undone(state: SessionState, event: events.CallUndone, place: str) -> SessionState:
@@ -427,7 +471,7 @@ def _fold_undone(state: SessionState, event: events.CallUndone, place: str) -> S
         raise CorruptError(f"{place}: call {event.call} is undone and is not a finished call that still stands")
     calls = (*state.calls[: event.call - 1], replace(call, undone_by=event.decision_seq), *state.calls[event.call :])
     lost = state.lost_calls + (event.decision_seq == state.fallback_seq)
-    return replace(state, calls=calls, lost_calls=lost)
+    return replace(state, calls=CallList(calls), lost_calls=lost)
 
 
 def _fold_replayed(state: SessionState, event: events.CallReplayed, place: str) -> SessionState:
@@ -446,6 +490,9 @@ def _fold_decided(state: SessionState, event: events.RecoveryDecided, seq: int, 
         if not isinstance(generation, int) or generation <= state.generation:
             raise CorruptError(f"{place}: {event.label} names no ledger of a newer generation than {state.generation}")
         return replace(state, renewed_generation=generation, renewed_seq=seq)
+    if event.label == Label.EXCLUDE_BY_PERSON:
+        left_out = state.profile.left_out | {decode_bytes(event.facts.get(EXCLUDED), f"{place}: {EXCLUDED}")}
+        return replace(state, profile=replace(state.profile, left_out=left_out), excluded_seq=seq)
     if event.label == Label.LOG_BEHIND_ADOPT:
         return replace(state, taken_back=event.call or 0)
     if not event.obligation:
@@ -468,9 +515,7 @@ def _fold_restored(state: SessionState, event: events.RestoreFinished, place: st
     if event.root != obligation.target_root and not event.accepted:
         raise CorruptError(f"{place}: restore_finished with another image than decision {event.decision_seq} aims at")
     state = replace(state, obligation=None, is_restored_this_epoch=True, root=event.root)
-    if obligation.is_fallback and not event.accepted:
-        state = replace(state, untracked=state.untracked_at(obligation.target_seq))
-    if obligation.label == Label.RESTORE_BY_PERSON and not event.accepted:
+    if obligation.goes_back and not event.accepted:
         state = replace(state, approval=None)  # the script may go on from another call
         state = replace(state, untracked=state.untracked_at(obligation.target_seq))
     if obligation.call is None:

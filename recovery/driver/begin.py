@@ -125,7 +125,7 @@ def _find_bubblewrap(order: Order, settings: Settings, root: str, script: Sequen
     override = space_override(settings)
     calls = [call for call in script if isinstance(call, BashCall) and (override or call.space) == "namespaced"]
     is_asked = bool(calls) or (order.takes_calls and override == "namespaced")
-    if order.act is not None or not is_asked:  # an act runs none
+    if (order.act is not None and not order.act.runs_commands) or not is_asked:
         return None
     keeps = settings.left_behind == "keep" or any((settings.left_behind or call.left_behind) == "keep" for call in calls)
     _check_writable(order.state, settings.space_writable)

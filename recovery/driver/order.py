@@ -32,6 +32,7 @@ class Act:
     command: str
     may_claim: bool = True
     is_fresh: bool = False
+    runs_commands: bool = False  # it may run those of the open call
     are_processes_dead: bool = False  # a person says so, of what cannot be proved (recovery settle --processes-dead)
 
 

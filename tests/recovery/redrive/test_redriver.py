@@ -152,6 +152,31 @@ def test_a_restarted_redriver_leaves_a_driver_that_lives_alone(sandbox: Sandbox)
     assert len(record(sandbox).attempts) == 1 and lines(sandbox) == [1] and not sandbox.labels()
 
 
+def test_a_driver_that_dies_while_nobody_watches_is_followed_by_the_next_redrivers(sandbox: Sandbox) -> None:
+    """Redriver and driver killed, one after the other: the command runs on, and is reattached to."""
+    begin(sandbox, bash(GATED))
+    first = sandbox.start("redrive", sandbox.state, *FAST)
+    pid = wait_for_driver(sandbox)
+    first.kill()
+    kill_process(pid)
+    second = sandbox.start("redrive", sandbox.state, *FAST)
+    wait_until(lambda: sandbox.labels() == ["reattach"], "the decision to reattach")
+    sandbox.open_gate()
+    assert second.end() == 0, second.err
+    assert lines(sandbox) == [1] and [one.why for one in record(sandbox).attempts] == ["first start", "nobody drives it"]
+
+
+def test_a_workspace_is_not_released_under_a_redriver(sandbox: Sandbox) -> None:
+    """Between two drivers nobody of the session lives but the redriver, which would start the next."""
+    begin(sandbox, bash("kill -9 $PPID"), on_interrupted="reissue")
+    redriver = sandbox.start("redrive", sandbox.state, "--backoff", "1000", "--backoff-most", "1000")
+    wait_until(lambda: "the next driver starts in" in redriver.err, "the redriver's delay")
+    refused = sandbox.run("release", sandbox.state)
+    assert refused.code == 1 and "the redriver, which would start the next driver" in refused.sentence()
+    redriver.kill()
+    assert sandbox.run("release", sandbox.state).code == 0
+
+
 def test_a_driver_started_by_hand_is_left_alone_too(sandbox: Sandbox) -> None:
     driver = sandbox.start("run", sandbox.session(bash(GATED)))
     wait_until(sandbox.witnessed, "the first command")
