@@ -174,7 +174,7 @@ def test_a_workspace_is_not_released_under_a_redriver(sandbox: Sandbox) -> None:
     refused = sandbox.run("release", sandbox.state)
     assert refused.code == 1 and "the redriver, which would start the next driver" in refused.sentence()
     redriver.kill()
-    assert sandbox.run("release", sandbox.state).code == 0
+    wait_until(lambda: sandbox.run("release", sandbox.state).code == 0, "the release, once the driver's helpers have ended")
 
 
 def test_a_driver_started_by_hand_is_left_alone_too(sandbox: Sandbox) -> None:
