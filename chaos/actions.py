@@ -17,6 +17,7 @@ A plan is a list of actions, carried out one after the other. In text they are j
     edit "PATH" "CONTENT"       the same now
     lose STEP "WHAT"            something is taken away while the process waits at the step, which then goes on (chaos/losses.py)
     lose "WHAT"                 the same now
+    keep STEP "log"             the log's files are copied while the process waits at the step, to be put back by `lose "log"`
     parked ROLE@EPOCH "WORDS"   that driver must have ended with 78, and its last line on stderr have these words
     person "COMMAND"            a person runs `recovery COMMAND`, the state directory its first argument, as the next driver
 
@@ -56,11 +57,12 @@ VERBS: Mapping[str, Verb] = {
     "end": Verb("wait for a process's end", ("who",)),
     "edit": Verb("somebody else writes or removes a file of the workspace", ("at", ""), "path"),
     "lose": Verb("something of the session is taken away", ("at", ""), "loss"),
+    "keep": Verb("the log's files are copied, to be put back later", ("at",), "copy"),
     "parked": Verb("a driver must have ended with 78 and these words", ("who",), "sentence"),
     "person": Verb("a person runs a command of recovery as the next driver", (), "command"),
 }
-ROLES = "driver, spawner, shim.K, worker or command"
-_WHO = re.compile(r"(?P<role>driver|spawner|worker|command|shim(?:\.[1-9][0-9]*)?)@(?P<epoch>[1-9][0-9]*)\Z")
+ROLES = "driver, spawner, shim.K, worker, redriver or command"
+_WHO = re.compile(r"(?P<role>driver|spawner|worker|command|shim(?:\.[1-9][0-9]*)?|redriver(?=@0))@(?P<epoch>[1-9][0-9]*|(?<=redriver@)0)\Z")
 
 
 def parse_who(text: str, where: str = "who") -> tuple[str, int]:
@@ -83,6 +85,8 @@ def check_action(action: Action, where: str = "plan") -> Action:
     if bool(verb.names) != bool(action.path) or (action.content is not None and verb.names != "path"):
         needs = f"{action.do} needs a {verb.names} in quotes" if verb.names else f"{action.do} takes no path or content"
         raise MisuseError(f"{where}: {needs}")
+    if verb.names == "copy" and action.path != "log":
+        raise MisuseError(f'{where}: unknown copy {action.path!r}; what can be kept is "log"')
     if verb.names == "loss" and action.path not in LOSSES:
         raise MisuseError(f"{where}: unknown loss {action.path!r}; use {', '.join(LOSSES)} (chaos list faults tells more)")
     at = format_step(parse_step(action.at, where)) if action.at else ""

@@ -21,6 +21,10 @@ from recovery.settings import read_settings
 from recovery.space.kernel import name_process
 
 HARNESS_FAILED = 99
+REDRIVE = ("redrive", "--backoff", "0.01", "--seed", "1")
+"""How a redriver is started: a short pause between two drivers, always the same."""
+FIRST_REDRIVER = 1001
+"""Redrivers are counted from here, where drivers have their epochs."""
 PERSON = "person:"
 """Begins the entry of a driver that a person starts: the rest is a command of `recovery` without the state directory."""
 ROOT_SIDE_NAME = ".crashworthy-side"
@@ -55,6 +59,20 @@ class Place:
         return self.directory / "boot"
 
     @property
+    def ledger(self) -> Path:
+        return self.state / "space" / "ledger"
+
+    @property
+    def kept_log(self) -> Path:
+        """The log's files as they were at an earlier step."""
+        return self.directory / "kept-log"
+
+    @property
+    def put_back(self) -> Path:
+        """Tells of a log that was put back: the seq of its head, and how many drivers had ended before."""
+        return self.directory / "put-back"
+
+    @property
     def outside(self) -> Path:
         return self.directory / "outside"
 
@@ -73,6 +91,10 @@ class Place:
     @property
     def session(self) -> Path:
         return self.directory / "session.toml"
+
+    def list_redriven(self) -> list[Path]:
+        """The standard output of each driver that a redriver started, in the order of their epochs."""
+        return sorted((self.state / "redrive").glob("out-*"), key=lambda path: int(path.name.partition("-")[2]))
 
     def find_quarantine(self) -> Path:
         """Where restores put what they displace: beside the root, or inside it where that cannot be had (rule R2)."""
@@ -135,6 +157,8 @@ def start_driver(scenario: Scenario, place: Place, epoch: int, entry: str, envir
         if entry.startswith(PERSON):
             path = os.pathsep.join(sys.path)
             verb, *more = shlex.split(entry.removeprefix(PERSON))
+            if verb == REDRIVE[0]:
+                environment = {name: value for name, value in environment.items() if name != "SESSION_EPOCH"}  # it issues them itself
             arguments = [sys.executable, "-m", "recovery", verb, str(place.state), *more]
             os.execve(sys.executable, arguments, {**environment, "PYTHONPATH": path})
         _drive_forked(scenario, place, environment)

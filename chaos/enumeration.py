@@ -102,7 +102,7 @@ def _choose_killed(
             reasons[step] = "platform"
         elif role_of(parsed) not in trial_set.kill:
             reasons[step] = "not in this scenario"
-        elif parsed.epoch != first:
+        elif parsed.epoch not in (first, 0):
             reasons[step] = "not yet"
         elif step not in window:
             reasons[step] = "not in this scenario"

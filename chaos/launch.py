@@ -29,18 +29,10 @@ Review = Callable[[CampaignResult], CampaignResult]
 
 
 UNREACHABLE_LABELS = {
-    Label.RAN_BY_PERSON: "needs `recovery settle --ran`, a person's command",
-    Label.NOT_RUN_BY_PERSON: "needs `recovery settle --not-run`, a person's command",
-    Label.UNDO_BY_PERSON: "needs `recovery settle --undo`, a person's command",
-    Label.ACCEPT_BY_PERSON: "needs `recovery settle --accept-workspace`, a person's command",
-    Label.COMPLETE_WITHOUT_LEDGER: "no fault of this version touches the ledger",
-    Label.LEDGER_LOST: "no fault of this version touches the ledger",
-    Label.LEDGER_EXCHANGED: "no fault of this version touches the ledger",
-    Label.LEDGER_DAMAGED: "no fault of this version touches the ledger",
-    Label.LOG_BEHIND_ADOPT: "no fault of this version puts back older log files",
-    Label.LOG_BEHIND_RESTORE: "no fault of this version puts back older log files",
+    Label.DISCARD_BY_PERSON: "no fault of this version fills the disk beside a workspace",
+    Label.EXCLUDE_BY_PERSON: "no fault of this version makes a path that cannot be read",
     Label.ROOT_UNMOUNTED: "no fault of this version unmounts a workspace",
-    Label.ASK: "no scenario of this version answers it",
+    Label.ACCEPT_BY_PERSON: "no fault of this version keeps a restore from reaching its image",
 }
 """Decisions to which no fault of a campaign leads, with the reason."""
 

@@ -6,5 +6,10 @@ LOSSES = {
     "root moved": "the workspace directory is moved away; nobody may touch it where it lies now",
     "root replaced": "the workspace directory is moved away, and another one with a file of somebody else stands there",
     "boot": "the machine is restarted: every process of the session is dead, and drivers find another boot id",
+    "ledger removed": "the ledger file is gone",
+    "ledger damaged": "a byte in the middle of the ledger is another one",
+    "ledger exchanged": "the ledger is that of another space: sound, with another id",
+    "log": "the log's files are put back as they were at an earlier step (`keep`)",
+    "machine": "another machine has nothing but the log: no workspace, no space, no side directory, no registry of holders, a new boot id",
     "files": "everything in the workspace is removed, the directory itself stays",
 }

@@ -4,6 +4,7 @@ What must hold: every action of the plan leaves one Fault, and it `fired` only w
 state, a process that is gone. An action that cannot be carried out any more ends the plan; the session is driven on all the same.
 """
 
+import json
 import os
 import re
 import shlex
@@ -16,7 +17,7 @@ from typing import Any, Protocol
 
 from blake3 import blake3
 
-from chaos.drivers import PERSON, Place
+from chaos.drivers import FIRST_REDRIVER, PERSON, REDRIVE, Place
 from chaos.processes import (
     end_everything,
     holds_write_lock,
@@ -47,7 +48,7 @@ from chaos.stage import (
     trace_size,
 )
 from chaos.step import Lock, lock_of, parse_step
-from chaos.taking import TAKING
+from chaos.taking import TAKING, keep_log
 
 MOST_DRIVERS = 8
 QUIET_SECS = 10.0
@@ -57,7 +58,7 @@ AGAIN = 1
 PARKED = 78
 MOST_ANSWERS = 4
 STARTS = ("start", "person")
-ENDS_ALL = ("boot",)
+ENDS_ALL = ("boot", "machine")
 """Losses that no process outlives."""
 _ROOT = re.compile(r"\b[0-9a-f]{64}\b")
 WRITERS = ("worker", "command", "shim", "fork")
@@ -213,6 +214,8 @@ class Play:
                 return self._edit(action, reached)
             case "lose":
                 return self._lose(action, reached)
+            case "keep":
+                return self._keep_log(action, reached)
             case "parked":
                 return self._await_parked(action)
             case "person":
@@ -237,12 +240,17 @@ class Play:
 
     def _can_go_on(self, role: str, epoch: int) -> bool:
         """With no driver at work: whether a step can still be reached, by a process left of its epoch, or by a driver started now."""
-        if epoch <= self._stage.newest:
+        is_of_next = self._scenario.redriven and role in ("driver", "redriver")
+        if epoch <= self._stage.newest and not is_of_next:
             return role != "driver" and any(self._is_of_epoch(pid, epoch) for pid in left_behind(self._observer.pid))
-        if self._is_over or self._stage.newest - len(self._part.before) >= MOST_DRIVERS:
+        if self._is_over or self._count_started() >= MOST_DRIVERS:
             return False
         self._start_next()
         return True
+
+    def _count_started(self) -> int:
+        """How many drivers, or redrivers after the first, this part has started."""
+        return len(self._stage.ends) + len(self._stage.running())
 
     def _is_of_epoch(self, pid: int, epoch: int) -> bool:
         return any(traced.pid == pid and f"@{epoch}:" in traced.step for traced in read_trace(self._place))
@@ -269,7 +277,8 @@ class Play:
     # Doing
 
     def _start_next(self) -> None:
-        self._begin(self._find_answer() or self._part.entry)
+        is_redriven = self._scenario.redriven and (self._place.state / "log.sqlite").exists()
+        self._begin(self._find_answer() or (PERSON + shlex.join(REDRIVE) if is_redriven else self._part.entry))
 
     def _begin(self, entry: str) -> None:
         self._kept.update(self._list_quarantine())
@@ -319,6 +328,8 @@ class Play:
         """One more than the last, but 1 again while no log was made: an epoch above 1 says that there was one (rule L9)."""
         if not (self._place.state / "log.sqlite").exists():
             return 1
+        if self._scenario.redriven:
+            return max(self._stage.newest + 1, FIRST_REDRIVER)
         return self._stage.newest + 1
 
     def _find(self, action: Action, reached: Reached | None) -> int:
@@ -464,14 +475,25 @@ class Play:
         before = self._observer.list_tree(self._place.work) if action.path == "files" else {}
         taking.carry_out(self._place)
         is_done = taking.is_done(self._place)
+        if action.path == "log":
+            self._place.put_back.write_text(json.dumps([self._read_head(), len(self.played.ends)]), "ascii")
         removed = [{"path": path, "content": None, "head": self._read_head()} for path in sorted(before) if path]
         self.played.edits += removed
         self.played.looks.clear()
+        if action.path == "machine":
+            self._kept.clear()
         self._away = self._list_away()
         if reached is not None:
             release(reached)
             self._stage.open_wanted_gate()
         return Fault(action.at, "lose", True, is_done, note="" if is_done else f"{action.path}: it is not seen to be so")
+
+    def _keep_log(self, action: Action, reached: Reached | None) -> Fault:
+        keep_log(self._place)
+        if reached is not None:
+            release(reached)
+            self._stage.open_wanted_gate()
+        return Fault(action.at, "keep", True, (self._place.kept_log / "log.sqlite").is_file())
 
     def _list_away(self) -> Listing | None:
         return self._observer.list_tree(self._place.away) if self._place.away.is_dir() else None
@@ -522,7 +544,7 @@ class Play:
         deadline = time.monotonic() + DRIVER_SECS
         while not self._is_over:
             if not self._stage.running():
-                if self._stage.newest - len(self._part.before) >= MOST_DRIVERS:
+                if self._count_started() >= MOST_DRIVERS:
                     break
                 self._start_next()
                 deadline = time.monotonic() + DRIVER_SECS
@@ -550,7 +572,7 @@ class Play:
                 detail = f"the superseded driver {ended.epoch} ended with {ended.code} instead of {STALE}: {self._last_words(ended.epoch)}"
                 self.played.findings.append(OracleVerdict("fencing-exit", Verdict.FAIL, detail))
         elif ended.code == 0:
-            self._is_over = not ended.command or ended.command.startswith("drive")
+            self._is_over = not ended.command or ended.command.startswith(("drive", "redrive"))
         elif ended.code == PARKED and (self._is_meant_to_park(ended.epoch) or self._find_answer()):
             words = self._last_words(ended.epoch)
             self.played.parked += [text for text in self._texts() if text in words]

@@ -53,6 +53,7 @@ KEYS = (
     "plan",
     "trials",
     "answers",
+    "redriven",
 )
 """What a scenario file may hold at its top; `calls` stands for [[call]] tables."""
 _SEED_KEYS: dict[SeedKind, tuple[str, ...]] = {
@@ -87,6 +88,7 @@ class Scenario:
     command makes `ready` when it waits, the runner makes `gate` to let it go on. A `plan` of its own makes it one trial, else `trials`
     say which there are. `needs` are programs without which it is unavailable (chaos/needs.py); `profile` is what the session leaves out.
     `answers` are what a person does after a driver that ended with 78: words of its last line, and the command of `recovery` for them.
+    With `redriven` a redriver starts every driver but the first.
     """
 
     name: str
@@ -103,6 +105,7 @@ class Scenario:
     needs: tuple[str, ...] = ()
     profile: Profile = field(default_factory=Profile)
     answers: tuple[tuple[str, str], ...] = ()
+    redriven: bool = False
 
 
 def load_scenario(file: Path) -> Scenario:
@@ -137,6 +140,7 @@ def to_json(scenario: Scenario) -> dict[str, Any]:
         "needs": list(scenario.needs),
         "exclude": list(scenario.profile.excludes),
         "answers": dict(scenario.answers),
+        "redriven": scenario.redriven,
     }
 
 
@@ -168,6 +172,7 @@ def _parse(table: Mapping[str, Any], calls: tuple[Call, ...], where: str) -> Sce
         needs=_needs(table, where),
         profile=parse_profile(table.get("exclude", []), [], where),
         answers=_answers(table, where),
+        redriven=_flag(table, "redriven", where),
     )
 
 

@@ -238,7 +238,7 @@ def find_process(place: Place, who: str) -> int:
 
 def read_steps(place: Place, start: int = 0) -> tuple[str, ...]:
     """Every step passed since the trace had `start` bytes, in order; steps before the epoch was known are left out."""
-    return tuple(traced.step for traced in read_trace(place, start) if "@0:" not in traced.step)
+    return tuple(traced.step for traced in read_trace(place, start) if "@0:" not in traced.step or traced.step.startswith("redriver@"))
 
 
 def left_behind(without: int) -> list[int]:

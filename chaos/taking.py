@@ -5,15 +5,20 @@ may touch it there.
 """
 
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from blake3 import blake3
+
 from chaos.drivers import Place
 from chaos.trees import remove_tree
 
+LOG_FILES = ("log.sqlite", "log.sqlite-wal")
+OTHER_SPACE = b"5" * 32
 STRANGER = "somebody's.txt"
 """The file in a directory that stands where the workspace was."""
 
@@ -58,6 +63,84 @@ def _restart(place: Place) -> None:
     place.boot.write_text(str(uuid.uuid4()), "ascii")
 
 
+def _read_lines(ledger: Path) -> list[tuple[bytes, bytes]]:
+    """The check digits and the record of each line of a ledger (recovery/README, "Ledger")."""
+    lines = ledger.read_bytes().split(b"\n")[:-1]
+    return [(digits, body) for digits, _, body in (line.partition(b" ") for line in lines)]
+
+
+def _find_damage(ledger: Path) -> list[int]:
+    """The numbers of the lines whose digits are not those of their record after the line before."""
+    previous, damaged = b"", []
+    for number, (digits, body) in enumerate(_read_lines(ledger)):
+        if blake3(previous + body).hexdigest(16).encode() != digits:
+            damaged.append(number)
+        previous = digits
+    return damaged
+
+
+def _damage_ledger(place: Place) -> None:
+    """The middle line's middle byte: what is torn at the end would be a crash's work, and no damage."""
+    data = bytearray(place.ledger.read_bytes())
+    lines = bytes(data).split(b"\n")[:-1]
+    before = sum(len(line) + 1 for line in lines[: len(lines) // 2])
+    data[before + len(lines[len(lines) // 2]) // 2] ^= 1
+    place.ledger.write_bytes(data)
+
+
+def _has_damaged_ledger(place: Place) -> bool:
+    return bool(_find_damage(place.ledger))
+
+
+def _exchange_ledger(place: Place) -> None:
+    """The same records under another id, with digits that are right."""
+    lines = _read_lines(place.ledger)
+    own = re.search(rb'"ledger_id":"([0-9a-f]+)"', lines[0][1])
+    assert own is not None, "a ledger's first line has its id"
+    previous, text = b"", b""
+    for _, body in lines:
+        other = body.replace(own[1], OTHER_SPACE)
+        previous = blake3(previous + other).hexdigest(16).encode()
+        text += previous + b" " + other + b"\n"
+    place.ledger.write_bytes(text)
+
+
+def keep_log(place: Place) -> None:
+    """Copy the log's files as they are now. Nobody may be writing them."""
+    place.kept_log.mkdir(exist_ok=True)
+    for name in LOG_FILES:
+        if (place.state / name).exists():
+            shutil.copy2(place.state / name, place.kept_log / name)
+
+
+def _put_back_log(place: Place) -> None:
+    for name in (*LOG_FILES, "log.sqlite-shm"):
+        (place.state / name).unlink(missing_ok=True)
+    for name in LOG_FILES:
+        if (place.kept_log / name).exists():
+            shutil.copy2(place.kept_log / name, place.state / name)
+
+
+def _is_log_put_back(place: Place) -> bool:
+    pairs = [(place.kept_log / name, place.state / name) for name in LOG_FILES]
+    return place.kept_log.is_dir() and all(kept.exists() == now.exists() and _is_same(kept, now) for kept, now in pairs)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return not one.exists() or one.read_bytes() == other.read_bytes()
+
+
+def _lose_machine(place: Place) -> None:
+    _restart(place)
+    for name in os.listdir(place.directory):
+        if name.startswith(".crashworthy-") or name in (place.work.name, "holders"):
+            remove_tree(place.directory / name)
+    for name in os.listdir(place.state):
+        path = place.state / name
+        if name not in LOG_FILES:
+            remove_tree(path) if path.is_dir() else path.unlink()
+
+
 def _is_empty(directory: Path) -> bool:
     return directory.is_dir() and not os.listdir(directory)
 
@@ -68,6 +151,11 @@ TAKING = {
     "root moved": Taking(_move_root, lambda place: place.away.is_dir() and not os.path.lexists(place.work)),
     "root replaced": Taking(_replace_root, lambda place: place.away.is_dir() and (place.work / STRANGER).is_file()),
     "boot": Taking(_restart, lambda place: place.boot.is_file()),
+    "ledger removed": Taking(lambda place: place.ledger.unlink(), lambda place: not place.ledger.exists()),
+    "ledger damaged": Taking(_damage_ledger, _has_damaged_ledger),
+    "ledger exchanged": Taking(_exchange_ledger, lambda place: OTHER_SPACE in _read_lines(place.ledger)[0][1]),
+    "log": Taking(_put_back_log, _is_log_put_back),
+    "machine": Taking(_lose_machine, lambda place: place.boot.is_file() and not place.work.exists() and not place.ledger.parent.exists()),
     "files": Taking(_remove_all, lambda place: _is_empty(place.work)),
 }
 """By the names in `losses`."""

@@ -137,7 +137,7 @@ def _question(scenario: Scenario, trial: Trial, place: Place, reference: Referen
         "stream": scenario.name,
         "workspace": str(place.work),
         "witness": str(place.witness),
-        "acknowledged": [str(place.output(epoch)) for epoch in epochs],
+        "acknowledged": [*(str(place.output(epoch)) for epoch in epochs), *map(str, place.list_redriven())],
         "reference": reference.listing if scenario.on_interrupted == "reissue" else None,
         "reference_outputs": reference.outputs if scenario.compare_output else None,
         "reference_exits": reference.exits if scenario.on_interrupted == "reissue" else None,
@@ -152,6 +152,7 @@ def _question(scenario: Scenario, trial: Trial, place: Place, reference: Referen
         "edits": played.edits,
         "frozen": [_woken_to_json(woken) for woken in played.woken if woken.listing_after is not None],
         "quarantine": str(place.find_quarantine()),
+        "put_back": json.loads(place.put_back.read_text("ascii")) if place.put_back.exists() else None,
     }
 
 

@@ -9,8 +9,10 @@ from chaos.results import Action
 from chaos.step import format_step, parse_step
 from eventlog.errors import MisuseError
 
-ROLES = ("driver", "spawner", "shim", "worker")
-_KEYS = ("before", "call", "until", "kill", "freeze", "label", "sample", "held", "converges", "depth", "ci", "then", "lose")
+ROLES = ("driver", "spawner", "shim", "worker", "redriver")
+PLAIN_ROLES = ROLES[:-1]
+"""Those that there are without a redriver."""
+_KEYS = ("before", "call", "until", "kill", "freeze", "label", "sample", "held", "converges", "depth", "ci", "in_ci", "then", "lose")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +23,12 @@ class TrialSet:
     `converges` tells that every trial ends in the state in which the clean run of the set ends.
     With a `label` it is a set of second kills: `before` crashes the session so that recovery takes this decision. `sample` is how many of
     the kills are tried, evenly spread, `held` how many of the freezes with a lock held; 0 means all. `ci` is `sample` in the mode `ci`,
-    0 for the same. `then` is done after each kill. With `lose` something is taken away at each step, and nothing killed. `depth` is how
-    many kills a trial has, one inside the recovery from the other, where that is more than two.
+    0 for the same; it has the set at all only `in_ci`. `then` is done after each kill. With `lose` something is taken away at each step,
+    and nothing killed. `depth` is how many kills a trial has, one inside the recovery from the other, where that is more than two.
     """
 
     before: tuple[Action, ...] = ()
-    kill: tuple[str, ...] = ROLES
+    kill: tuple[str, ...] = PLAIN_ROLES
     freeze: tuple[str, ...] = ()
     label: str = ""
     sample: int = 0
@@ -36,6 +38,7 @@ class TrialSet:
     held: int = 0
     depth: int = 0
     ci: int = 0
+    in_ci: bool = True
     then: tuple[Action, ...] = ()
     lose: str = ""
 
@@ -65,7 +68,7 @@ def _parse(table: Any, where: str) -> TrialSet:
         )
     return TrialSet(
         before=parse_plan(before, f"{where}: before"),
-        kill=_roles(table, "kill", ROLES, where),
+        kill=_roles(table, "kill", PLAIN_ROLES, where),
         freeze=_roles(table, "freeze", (), where),
         label=label,
         sample=_number(table, "sample", "a number of trials, 0 for all", where),
@@ -76,6 +79,7 @@ def _parse(table: Any, where: str) -> TrialSet:
         lose=check_action(Action("", "lose", path=lose), f"{where}: lose").path if lose else "",
         converges=_flag(table, "converges", where),
         depth=_number(table, "depth", "a number of kills, 0 for one or two", where),
+        in_ci=_flag(table, "in_ci", where),
         ci=_number(table, "ci", "a number of trials, 0 for as many as in other modes", where),
     )
 
@@ -102,8 +106,8 @@ def _roles(table: Mapping[str, Any], key: str, default: tuple[str, ...], where: 
 
 
 def narrow(sets: tuple[TrialSet, ...]) -> tuple[TrialSet, ...]:
-    """The sets as the mode `ci` tries them: `ci` in place of `sample`."""
-    return tuple(replace(one, sample=one.ci or one.sample) for one in sets)
+    """The sets that the mode `ci` has, as it tries them: `ci` in place of `sample`."""
+    return tuple(replace(one, sample=one.ci or one.sample) for one in sets if one.in_ci)
 
 
 def widen(sets: tuple[TrialSet, ...]) -> tuple[TrialSet, ...]:
@@ -127,6 +131,7 @@ def trial_set_to_json(one: TrialSet) -> dict[str, Any]:
         "converges": one.converges,
         "depth": one.depth,
         "ci": one.ci,
+        "in_ci": one.in_ci,
         "then": format_plan(one.then),
         "lose": one.lose,
     }

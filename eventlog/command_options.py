@@ -15,7 +15,7 @@ LogArgument = Annotated[Path, typer.Argument(help="log.sqlite, or the state dire
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line (eventlog/README)")]
 SessionOption = Annotated[str | None, typer.Option("--session", help="the session, where the log holds several")]
 CallsOption = Annotated[bool, typer.Option("--calls", help="one line for each call: tool, decision, end, size, duration")]
-NOT_DRIVEN = "note: this version reads, checks out and appends to such a session, and does not drive it (`recovery drive`)"
+NOT_DRIVEN = "note: `recovery fork LOG --session NAME --at head --state DIR --workspace DIR` drives it in a space of its own"
 """For sessions that were forked, imported or salvaged."""
 HIGHEST_SEQ = (1 << 63) - 1
 """What SQLite counts to."""

@@ -13,17 +13,18 @@ from eventlog import codec, connection, durable
 from eventlog.blobs import batch_blobs
 from eventlog.errors import LogMissingError
 from eventlog.ports import Ids
-from eventlog.records import Record, Redact
+from eventlog.records import Dropped, Record, Redact
 from eventlog.show import show_text
 from eventlog.values import FORMAT, LogId, StreamId
 from eventlog.writer import Writer
 
 
 def create_log(
-    path: str, stream: StreamId, opened: Record, blobs: Iterable[codec.Blob], ids: Ids, redact: Redact | None = None
-) -> None:
+    path: str, stream: StreamId, opened: Record, blobs: Iterable[codec.Blob], ids: Ids, redact: Redact | None = None,
+    elsewhere: Iterable[Dropped] = (),
+) -> None:  # fmt: skip
     """Make a log whose one stream already holds its `session_opened`, under `path`, all or nothing (README, sync point 1). `redact` sees
-    that event before it is written.
+    that event before it is written; `elsewhere` are contents that it names and the log will not hold.
 
     Raises FileExistsError when `path` exists: somebody else made it, and theirs stands. LogMissingError when it is gone and its side
     files are not: a log was here, and its WAL would be played into the new one (L5, L9). FullError when there is no room,
@@ -33,6 +34,8 @@ def create_log(
     def fill(writer: Writer) -> None:
         for batch in batch_blobs(blobs):
             writer.insert_blobs(batch)
+        if gone := tuple(elsewhere):
+            writer.record_dropped(gone)
         writer.open_stream(stream, opened, "open")
 
     publish_log(path, fill, ids, redact=redact)

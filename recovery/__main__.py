@@ -11,18 +11,27 @@ from typing import Annotated
 import typer
 
 from eventlog import console, steps
+from eventlog.command_options import POINT_HELP
 from eventlog.errors import CrashworthyError, MisuseError
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
 from recovery.command_answer import answer, choose_answer
+from recovery.command_apply import apply_recovery
+from recovery.command_checkpoints import collect_checkpoints, list_checkpoints, verify_checkpoints
 from recovery.command_files import ChangeOrder, change, has_workspace, release_space
+from recovery.command_fork import fork as fork_session
+from recovery.command_fork import place as place_session
 from recovery.command_image import ImageOrder, take_image
+from recovery.command_log import state_of
 from recovery.command_note import print_note
 from recovery.command_pause import ask_pause
 from recovery.command_quarantine import EmptyOrder, check_out_quarantine, empty_decisions, list_quarantine, show_quarantine
 from recovery.command_redrive import RedriveOrder, print_histories, redrive
 from recovery.command_release import release_holder
+from recovery.command_rerun import rerun as rerun_session
 from recovery.command_restore import RestoreOrder, restore_image
 from recovery.command_settle import (
+    settle_discard,
+    settle_exclude,
     settle_not_run,
     settle_processes,
     settle_ran,
@@ -49,6 +58,9 @@ quarantine = typer.Typer(no_args_is_help=True, help="What restores displaced: lo
 app.add_typer(quarantine, name="quarantine")
 space = typer.Typer(no_args_is_help=True, help="Commands in a space by hand: fenced, recorded, run once a key.", rich_markup_mode=None)
 app.add_typer(space, name="space")
+
+checkpoints = typer.Typer(no_args_is_help=True, help="A session's checkpoints: list, prove, collect.", rich_markup_mode=None)
+app.add_typer(checkpoints, name="checkpoints")
 
 InterruptedOption = Annotated[str, typer.Option("--on-interrupted", help="what to do about an interrupted call: stop, reissue or continue")]
 AcceptOption = Annotated[
@@ -84,11 +96,37 @@ def drive_again(
     state: StateArgument,
     on_interrupted: InterruptedOption = "",
     accept_outside: AcceptOption = "",
+    accept_lost: Annotated[
+        int, typer.Option("--accept-lost", min=0, help="give so many finished calls up where the newest checkpoint is not whole (rule C7)")
+    ] = 0,
     finish: Annotated[bool, typer.Option("--finish", help="end a session that has no script (image --new), for good")] = False,
 ) -> int:
     """Drive a session under the next epoch: recover what a crash left, then go on with its script."""
     check_log_exists(str(state))
-    return _drive(str(state), None, _settings(), on_interrupted, accept_outside, finish)
+    return _drive(str(state), None, _settings(), on_interrupted, accept_outside, finish, accept_lost)
+
+
+@checkpoints.command(name="list")
+def list_taken(log: LogArgument, as_json: JsonOption = False) -> int:
+    """The checkpoints that the log names, the newest first; nothing of them is proved."""
+    return list_checkpoints(str(log), as_json, _settings())
+
+
+@checkpoints.command()
+def verify(log: LogArgument, as_json: JsonOption = False) -> int:
+    """Read and prove every checkpoint that the log names, with all contents. Exit 1 when one is damaged."""
+    return verify_checkpoints(str(log), as_json, _settings())
+
+
+@checkpoints.command()
+def gc(
+    log: LogArgument,
+    keep: Annotated[int, typer.Option("--keep", min=1, help="how many of the newest named checkpoints stay (default: all)")] = 1 << 53,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would go")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Remove checkpoints that the log does not name, and contents that no checkpoint needs. Exit 2 when something would go (--dry-run)."""
+    return collect_checkpoints(str(log), keep, dry_run, as_json, _settings())
 
 
 @app.command(name="redrive")
@@ -125,14 +163,52 @@ def redrive_all(
 @app.command()
 def plan(state: StateArgument, as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False) -> int:
     """Explain what the next driver would do; changes nothing. Exit 0 nothing to recover, 2 something to recover."""
-    check_log_exists(str(state))
-    found = forecast(str(state), LinuxHost())
+    place = state_of(str(state))
+    check_log_exists(place)
+    found = forecast(place, LinuxHost())
     if as_json:
         facts = found.facts.named() if found.facts else None
         print(json.dumps({**dataclasses.asdict(found), "facts": facts}))
     else:
         print("\n".join(explain(found)))
     return 0 if found.is_idle else 2
+
+
+@app.command()
+def fork(
+    log: LogArgument,
+    at: Annotated[str, typer.Option("--at", help=POINT_HELP)],
+    state: Annotated[Path, typer.Option("--state", help="the fork's own state directory; missing or empty")],
+    workspace: Annotated[Path, typer.Option("--workspace", help="the fork's own workspace; missing or empty")],
+    name: Annotated[str | None, typer.Option("--name", help="what the fork is called; without it, what its parent is called")] = None,
+    session: Annotated[str | None, typer.Option("--session", help="the session, where the log holds several")] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Begin a session that goes on from a point of another one, in a space of its own; `drive` makes its files and drives it."""
+    return fork_session(str(log), at, str(state), str(workspace), name, session, as_json, _settings(), _ports())
+
+
+@app.command()
+def place(
+    state: StateArgument,
+    workspace: Annotated[Path, typer.Option("--workspace", help="its workspace from here on; missing or empty")],
+    as_json: JsonOption = False,
+) -> int:
+    """Give a session that was imported or moved here its workspace; `drive` makes its files and drives it."""
+    return place_session(str(state), str(workspace), as_json, _settings(), _ports())
+
+
+@app.command()
+def rerun(
+    log: LogArgument,
+    at: Annotated[str | None, typer.Option("--at", help=POINT_HELP)] = None,
+    every: Annotated[bool, typer.Option("--all", help="from every settled event, one after the other")] = False,
+    session: Annotated[str | None, typer.Option("--session", help="the session, where the log holds several")] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Run a recorded session again from a settled event, elsewhere; exit 1 when an image or an exit differs from the recorded one."""
+    _settings()
+    return rerun_session(str(log), at, every, session, as_json, os.environ, _ports())
 
 
 @app.command()
@@ -143,6 +219,12 @@ def note(
 ) -> int:
     """Print what completed, may have partly run, was restored, lies in quarantine and must be done; from the log alone, bounded."""
     return print_note(str(log), limit, as_json)
+
+
+@app.command()
+def apply(log: LogArgument, accept_outside: AcceptOption = "", as_json: JsonOption = False) -> int:
+    """Recover as `plan` says, and stop before the script goes on. Exit 0 settled; else as drive."""
+    return apply_recovery(str(log), accept_outside, as_json, _settings(), _ports())
 
 
 @app.command()
@@ -231,6 +313,12 @@ def settle(
     accept_workspace: Annotated[
         str, typer.Option("--accept-workspace", metavar="HASH", help="end an open restore with the workspace as it is, which has this hash")
     ] = "",
+    discard: Annotated[
+        int, typer.Option("--discard", metavar="CALL", help="restore the image before the open call; what it made is deleted, for ever")
+    ] = 0,
+    exclude: Annotated[
+        str, typer.Option("--exclude", metavar="PATH", help="leave a path that cannot be read out of all images from here on")
+    ] = "",
 ) -> int:
     """Say what only a person can know; the next drive goes on from there."""
     acts: dict[str, tuple[bool, Callable[[str, Settings, Ports], int]]] = {
@@ -241,6 +329,8 @@ def settle(
         "--not-run": (not_run, settle_not_run),
         "--undo": (undo, settle_undo),
         "--accept-workspace HASH": (bool(accept_workspace), lambda at, with_, in_: settle_workspace(at, accept_workspace, with_, in_)),
+        "--discard CALL": (bool(discard), lambda at, with_, in_: settle_discard(at, discard, with_, in_)),
+        "--exclude PATH": (bool(exclude), lambda at, with_, in_: settle_exclude(at, exclude, with_, in_)),
     }
     wanted = [act for is_wanted, act in acts.values() if is_wanted]
     if len(wanted) != 1:
@@ -408,10 +498,11 @@ def _override(session: Session, settings: Settings) -> Session:
 
 
 def _drive(
-    state: str, session: Session | None, settings: Settings, on_interrupted: str, accept_outside: str, finish: bool = False
-) -> int:
+    state: str, session: Session | None, settings: Settings, on_interrupted: str, accept_outside: str, finish: bool = False,
+    accept_lost: int = 0,
+) -> int:  # fmt: skip
     choice = parse_on_interrupted(on_interrupted, "--on-interrupted") if on_interrupted else None
-    return drive(Order(state, session, choice, accept_outside, finish=finish), settings, _ports())
+    return drive(Order(state, session, choice, accept_outside, finish=finish, accept_lost=accept_lost), settings, _ports())
 
 
 def _open_standard_handles() -> None:

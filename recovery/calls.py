@@ -22,6 +22,7 @@ from recovery.context import Context
 from recovery.files import ready_side
 from recovery.labels import Label
 from recovery.left_behind import find_unstable, handle_outsiders, is_stale, list_unstable, refuse_unstable
+from recovery.modes import commit_image
 from recovery.script import TOOL_RUN, BashCall, Call, EditCall, WriteCall, call_from_json, call_to_json, parse_left_behind
 from recovery.space.keys import announce
 from recovery.space.ledger import append_fenced, compact_if_large
@@ -107,7 +108,7 @@ def _commit_intent(
         request_id=request_id,
     )
     records = [*_outside(context, found), Record(started)]
-    place = context.journal.append(records, found.blobs if found.differs else (), "intent")[-1]
+    place = commit_image(context, found, records, "intent")[-1]
     return key, started, place
 
 
@@ -240,7 +241,9 @@ def _commit_outcome(
     settled = events.CallSettled(
         context.clock.now_ms(), call.number, call.last.number, "finished", label, reason, exit_, output, found.root, untracked
     )
-    place = context.journal.append([Record(settled, found.changes)], (*found.blobs, *blobs), "outcome")[0]
+    if found.crossing and context.journal.state.mode == "transactional":
+        context.tell(f"the image after call {call.number} is stale: {found.crossing}")
+    place = commit_image(context, found, [Record(settled, found.changes)], "outcome", blobs)[0]
     return found, place
 
 

@@ -16,8 +16,10 @@ from eventlog.errors import ContentGoneError, InternalError, NeedsPersonError, S
 from eventlog.image import Change, Entry, Image, diff, is_identity_change, root_hash
 from eventlog.show import encode_bytes
 from eventlog.values import ContentId
+from recovery.checkpoints.vault import ContentsChangedError
 from recovery.context import Context
 from recovery.labels import Label
+from recovery.limits import find_crossing, measure, measure_image
 from recovery.root import check_root
 from recovery.space.ledger import append_fenced
 from recovery.space.records import ScanFailed
@@ -25,13 +27,35 @@ from recovery.workspace.content import read_verified
 from recovery.workspace.profile import Profile
 from recovery.workspace.scan import RootMissing, Scanner, scan
 from recovery.workspace.side import RESERVED_NAME
-from recovery.workspace.values import Scan, Untracked
+from recovery.workspace.values import OVER_LIMIT, Scan, Untracked
 
 T = TypeVar("T")
 TRIES = 3
 SCAN_FAILURES_BEFORE_PERSON = 3
 MASS_DELETION_PATHS = 50  # rule C4
 SMALL_COMMIT_BYTES = 8 << 20
+
+
+class LimitCrossedError(NeedsPersonError):
+    """The workspace is above a limit of a session whose images must all be in the log; nothing of it was read (C8)."""
+
+    def __init__(self, crossing: str) -> None:
+        self.crossing = crossing
+        super().__init__(
+            f"no image is taken in mode transactional: {crossing}. Make the workspace smaller and drive again, or begin a session of mode "
+            "auto"
+        )
+
+
+def refuse_over_limit(context: Context) -> None:
+    """Raise LimitCrossedError where no call is open and the workspace is above a limit of mode transactional: what recovery would read of
+    it is what may not be read (C8). An open call is decided all the same: its restore makes the workspace smaller."""
+    state = context.journal.state
+    if state.mode != "transactional" or state.modes.limits is None or state.open_call is not None or state.obligation is not None:
+        return
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        if crossing := find_crossing(measure(context.root, context.profile), state.modes.limits):
+            raise LimitCrossedError(crossing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +66,8 @@ class Capture:
     root: str
     changes: tuple[Change, ...]
     blobs: tuple[Blob, ...]
+    crossing: str = ""
+    """Which limit of the session the workspace is above; its contents are not in `blobs` then."""
 
     @property
     def differs(self) -> bool:
@@ -82,10 +108,22 @@ def look_by_hints(context: Context) -> Scan:
 
 
 def capture(context: Context, *, whole: bool = False) -> Capture:
-    """Scan and make everything ready that a commit of the difference needs; `whole`: whatever a watcher says. Raises ScanError."""
+    """Scan and make everything ready that a commit of the difference needs; `whole`: whatever a watcher says. Limits are asked before
+    anything is read (C8). Raises ScanError, LimitCrossedError in mode transactional."""
+    state = context.journal.state
+    limits = None if state.mode == "checkpoint" else state.modes.limits
+    crossing = "" if limits is None else find_crossing(measure(context.root, context.profile), limits)
+    if crossing and state.mode == "transactional":
+        raise LimitCrossedError(crossing)
     for attempt in range(1, TRIES + 1):
         found = look_again(context, context.journal.state.image) if whole else look_by_hints(context)
         changes = diff(context.journal.state.image, found.image)
+        if limits is not None and not crossing:
+            crossing = find_crossing(measure_image(found.image), limits)  # it may have grown under the scan
+        if crossing and state.mode == "transactional":
+            raise LimitCrossedError(crossing)
+        if crossing or state.mode == "checkpoint":
+            return Capture(found, root_hash(found.image, context.profile.excludes).hex(), changes, (), crossing)
         try:
             blobs = tuple(_new_blobs(context, changes))
         except ScanError:
@@ -99,9 +137,10 @@ def capture(context: Context, *, whole: bool = False) -> Capture:
 
 def commit_look(work: Callable[[], T]) -> T:
     """Run `work`, which captures and commits what it found; again when a compaction beside us gave up a content in between that the
-    capture had seen in the log. Nothing was written then (the append is refused as a whole), and a new capture brings the content."""
+    capture had seen in the log, or a file changed before it was copied into a checkpoint. Nothing was written then (the append is refused
+    as a whole), and a new capture brings the content."""
     for _ in range(TRIES - 1):
-        with contextlib.suppress(ContentGoneError):
+        with contextlib.suppress(ContentGoneError, ContentsChangedError):
             return work()
     return work()
 
@@ -136,12 +175,21 @@ def capture_after_call(context: Context, call: int) -> Capture:
     check_root(context.root, context.journal.state)
     try:
         return capture(context)
+    except LimitCrossedError as error:
+        return _stale_capture(context, error.crossing)
     except RootMissing:
         check_root(context.root, context.journal.state)
         raise
     except ScanError as error:
         count_scan_failure(context, call, error)
         raise
+
+
+def _stale_capture(context: Context, crossing: str) -> Capture:
+    """What stands for a workspace that a call made larger than an image may be: the image before it, and that it is stale (C8)."""
+    state = context.journal.state
+    untracked = (Untracked(b"", OVER_LIMIT), *(one for one in state.untracked if one.path))
+    return Capture(Scan(state.image, untracked), state.root, (), (), crossing)
 
 
 def count_scan_failure(context: Context, call: int, error: ScanError) -> None:
@@ -151,7 +199,7 @@ def count_scan_failure(context: Context, call: int, error: ScanError) -> None:
     if failures >= SCAN_FAILURES_BEFORE_PERSON:
         raise NeedsPersonError(
             f"call {call} cannot be recorded after {failures} scans: {error}; repair the path, then drive again, or "
-            "`recovery settle STATE_DIR --undo` undoes the call"
+            "`recovery settle STATE_DIR --exclude PATH` leaves it out of the images, `--undo` undoes the call"
         ) from error
 
 

@@ -16,6 +16,7 @@ from recovery.command_log import find_place
 from recovery.context import Context
 from recovery.driver.entry import drive
 from recovery.driver.order import Act, Order, Ports
+from recovery.modes import commit_image
 from recovery.opening import check_places, is_finished, log_path, open_session, read_log
 from recovery.perform import recover
 from recovery.script import Session
@@ -76,7 +77,7 @@ def _record(context: Context, watch: Watch | None) -> Capture:
     found = capture_outside(context) if watch is None else look_at_rest(context.root, lambda: capture_outside(context), watch.drain)
     if found.differs or found.scan.untracked != context.journal.state.untracked:
         observed = events.WorkspaceObserved(context.clock.now_ms(), found.root, found.untracked)
-        context.journal.append([Record(observed, found.changes)], found.blobs, "observed")
+        commit_image(context, found, [Record(observed, found.changes)], "observed")
     return found
 
 

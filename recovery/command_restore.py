@@ -9,13 +9,15 @@ from eventlog.reader import Reader
 from eventlog.show import show_text
 from eventlog.values import StreamId
 from recovery.capture import look
+from recovery.checkpoints.vault import Vault
 from recovery.command_log import Place, find_place
+from recovery.contents import Contents
 from recovery.context import Context
 from recovery.driver.entry import drive
 from recovery.driver.order import Act, Order, Ports, finished_error
-from recovery.opening import log_path
+from recovery.opening import find_vault, log_path
 from recovery.perform import restore_to
-from recovery.person_restore import Aim, aim_at, check_seq
+from recovery.person_restore import Aim, aim_at, check_not_stale, check_seq
 from recovery.root import check_root
 from recovery.settings import Settings
 from recovery.workspace.restore_plan import describe, show_short
@@ -37,7 +39,7 @@ def restore_image(order: RestoreOrder, settings: Settings, ports: Ports) -> int:
     place = find_place(order.log, order.workspace, "recovery restore", "name the state directory of a session")
     if place.known.is_finished:
         raise finished_error(place.state, place.known.opened.name)
-    forecast = _forecast(place, order.seq)
+    forecast = _forecast(place, order.seq, find_vault(place.known, settings.checkpoints, ports.clock))
     if order.is_dry:
         _print(order, place, forecast, None)
         return 0 if forecast.is_idle else 2
@@ -77,7 +79,7 @@ def _read_done(context: Context, begun: int) -> _Done:
     return _Done(older, own, targets)
 
 
-def _forecast(place: Place, seq: int) -> Aim:
+def _forecast(place: Place, seq: int, vault: Vault | None) -> Aim:
     """What the restore would do as everything is now; nothing is taken over. Raises MisuseError, ScanError, RestoreIncompleteError."""
     reader = Reader.open(log_path(place.state))
     try:
@@ -85,7 +87,8 @@ def _forecast(place: Place, seq: int) -> Aim:
         if place.known.obligation is not None and not seq < place.known.obligation.seq:
             raise NeedsPersonError(f"the restore decided at seq {place.known.obligation.seq} is open; drive the session first")
         check_root(place.workspace, place.known)
-        return aim_at(reader, place.known, look(place.workspace, None, place.known.profile, place.known.image), seq)
+        check_not_stale(place.known, seq)  # before the workspace is read: it may be above its limit
+        return aim_at(Contents(reader, vault), place.known, look(place.workspace, None, place.known.profile, place.known.image), seq)
     finally:
         reader.close()
 

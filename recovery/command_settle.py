@@ -7,8 +7,11 @@ Nothing is decided and no workspace path is looked at: the next drive recovers.
 `--rebuild`, `--accept-root`: what the directory is that stands where the workspace was (D3).
 
 `--ran`, `--not-run`, `--undo`, `--accept-workspace`: what the open call did, and how a restore ends that does not (D4, R5).
+
+`--exclude`: a path that cannot be read is left out of the images (C5). `--discard`: what a call made is deleted, not kept (R4).
 """
 
+import os
 from collections.abc import Callable
 
 from eventlog import events
@@ -21,6 +24,8 @@ from recovery.driver.entry import drive
 from recovery.driver.order import Act, Order, Ports
 from recovery.settings import Settings
 from recovery.settle_call import accept_workspace, not_run, ran, undo
+from recovery.settle_discard import discard
+from recovery.settle_exclude import exclude
 from recovery.settle_root import accept_root, check_away, rebuild
 
 SAID = "a person says that no process of an older epoch lives (settle --processes-dead)"
@@ -83,6 +88,31 @@ def settle_workspace(log: str, root: str, settings: Settings, ports: Ports) -> i
             f"recovery settle {option}: no restore is open in {show_text(place.state)}; `recovery drive {show_text(place.state)}` recovers"
         )
     return _settle(place, option, accept, f"the restore is ended, and the workspace is the image {root}", settings, ports, may_claim=False)
+
+
+def settle_exclude(log: str, path: str, settings: Settings, ports: Ports) -> int:
+    """Leave a path out of all images from here on; the exit code. Raises as `settle_processes` does."""
+    option = f"--exclude {show_text(path)}"
+    place = find_place(log, None, f"recovery settle {show_text(log)} {option}", "name the state directory of a session")
+    relative = os.path.relpath(os.path.join(place.workspace, path), place.workspace)
+    if relative == "." or relative.startswith(".."):
+        raise MisuseError(f"recovery settle {option}: name a path below the workspace {show_text(place.workspace)}")
+
+    def leave_out(context: Context) -> None:
+        exclude(context, os.fsencode(relative))
+
+    done = f"{show_text(relative)} is left out of the images and never touched from here on"
+    return _settle(place, option, leave_out, done, settings, ports, may_claim=True)
+
+
+def settle_discard(log: str, call: int, settings: Settings, ports: Ports) -> int:
+    """Restore the image before the open call, and delete what that displaces; the exit code. Raises as `settle_processes` does."""
+
+    def delete(context: Context) -> None:
+        count = discard(context, call)
+        context.tell(f"call {call}: {count} paths that its restore displaced were deleted, for ever")
+
+    return _settle_open(log, f"--discard {call}", delete, "the image before it is restored", settings, ports, may_claim=True)
 
 
 def _settle_open(

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from eventlog.ports import Clock, Host, Ids
+from recovery.checkpoints.vault import Vault
+from recovery.contents import Contents
 from recovery.journal import Journal
 from recovery.space.bubblewrap import SpaceKind
 from recovery.space.condemned import Sweep
@@ -36,6 +38,13 @@ class Context:
     watch: Watch | None = None
     left_behind: str = ""  # SESSION_LEFT_BEHIND, which beats the session file; "" where it is not set
     space_override: SpaceKind | None = None
+    vault: Vault | None = None  # of a session with checkpoints
+    accept_lost: int = 0  # how many finished calls a person gives up in this drive, beyond the session's bound
+
+    @property
+    def contents(self) -> Contents:
+        """Where the contents of images are."""
+        return Contents(self.journal.reader, self.vault)
 
     @property
     def profile(self) -> Profile:

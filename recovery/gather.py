@@ -62,7 +62,7 @@ def gather(
     facts = Facts(
         is_obliged=state.obligation is not None,
         ledger=ledger_fact,
-        log=_log_fact(state, hashes, ledger, host),
+        log=log_fact(state, hashes, ledger, host),
         root=root_fact,
         call=_call_fact(state),
         attempt=AttemptFact.NONE if call is None else attempt_fact(call, attempt, ledger, state.renewed_seq),
@@ -124,7 +124,7 @@ def _boot_fact(state: SessionState, call: CallState | None, attempt: Attempt | N
     return BootFact.SYNCED if state.synced_root == state.root or is_stale(state.untracked) else BootFact.OTHER
 
 
-def _log_fact(state: SessionState, hashes: list[str], ledger: LedgerState | None, host: Host) -> LogFact:
+def log_fact(state: SessionState, hashes: list[str], ledger: LedgerState | None, host: Host) -> LogFact:
     """D2: the ledger remembers the newest log event it has seen, the highest call, and which calls had their outcome in the log. Each must
     be so in the log."""
     if ledger is None or ledger.log_seq == 0:

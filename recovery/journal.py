@@ -1,5 +1,6 @@
 """The session's log as its driver uses it: append under the driver's epoch, and the state folded from what stands."""
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ from eventlog.connection import WAL_BYTES
 from eventlog.errors import HeadMovedError, MisuseError, NeedsPersonError
 from eventlog.ports import Clock
 from eventlog.reader import Position, Reader, StoredEvent
-from eventlog.records import Admitted, Appended, Record
+from eventlog.records import Admitted, Appended, Dropped, Record
 from eventlog.show import show_text
 from eventlog.values import Epoch, Seq, StreamId
 from eventlog.wal import wal_bytes
@@ -40,7 +41,7 @@ def read_state(reader: Reader, stream: StreamId, *, is_placed: bool = True) -> K
     if is_placed and not state.is_placed:
         raise NeedsPersonError(
             f"{reader.name}: session {stream} was forked or imported and has no workspace yet; "
-            "`recovery place STATE_DIR --workspace DIR` gives it one"
+            f"`recovery place {os.path.dirname(reader.name) or '.'} --workspace DIR` gives it one"
         )
     return state, hashes
 
@@ -116,6 +117,10 @@ class Journal:
     def insert_blobs(self, blobs: Iterable[codec.Blob]) -> None:
         """Blobs ahead of the commit that names them."""
         self._writer.insert_blobs(blobs)
+
+    def note_checkpointed(self, contents: Iterable[Dropped]) -> None:
+        """Put contents on record that the log will name and a checkpoint holds, ahead of the commit that names them."""
+        self._writer.record_dropped(contents)
 
     def _fold(self, place: Appended, record: Record) -> None:
         if place.seq != self.state.head_seq + 1:

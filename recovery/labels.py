@@ -38,6 +38,8 @@ class Label(StrEnum):
     NOT_RUN_BY_PERSON = "not_run_by_person"
     UNDO_BY_PERSON = "undo_by_person"
     ACCEPT_BY_PERSON = "accept_by_person"
+    EXCLUDE_BY_PERSON = "exclude_by_person"
+    DISCARD_BY_PERSON = "discard_by_person"
 
 
 NOT_ACTED_ON = frozenset(
@@ -85,6 +87,8 @@ BY_PERSON = frozenset(
         Label.NOT_RUN_BY_PERSON,
         Label.UNDO_BY_PERSON,
         Label.ACCEPT_BY_PERSON,
+        Label.EXCLUDE_BY_PERSON,
+        Label.DISCARD_BY_PERSON,
     }
 )
 """Decisions of a person: no row of the table leads to them, a command does."""

@@ -22,7 +22,7 @@ from recovery.space.identity import kill_and_wait
 from recovery.space.records import Attempt, Start
 from recovery.space.request import LeftBehind
 from recovery.space.users import User, find_users, list_begun_since
-from recovery.workspace.values import Untracked
+from recovery.workspace.values import OVER_LIMIT, Untracked
 
 DEATH_SECS = 10.0
 LONG_MS = 600_000
@@ -110,4 +110,4 @@ def list_unstable(unstable: dict[bytes, User]) -> list[events.Untracked]:
 
 def is_stale(untracked: tuple[Untracked, ...]) -> bool:
     """Whether the image that an event lists these beside is stale: never what a restore aims at (C8). Pure."""
-    return any(one.kind == UNSTABLE for one in untracked)
+    return any(one.kind in (UNSTABLE, OVER_LIMIT) for one in untracked)

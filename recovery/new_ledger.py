@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from eventlog import events, steps
-from eventlog.errors import BusyError, CorruptError, LogMissingError
+from eventlog.errors import BusyError, CorruptError, InternalError, LogMissingError
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity
 from eventlog.records import Record
@@ -67,6 +67,8 @@ def renew_ledger(renewal: Renewal, lost: Ledger | LogMissingError | CorruptError
     _decide(renewal, fact, generation + 1)
     kept = _put_in_place(renewal, Header(LEDGER_FORMAT, space_id, generation + 1))
     ledger = Ledger(paths.ledger, renewal.clock)
+    if ledger.floor != journal.epoch:
+        raise InternalError(f"the ledger made at epoch {journal.epoch} has the floor {ledger.floor}: no absence lowers a floor (I5)")
     if assumed:
         by = "person" if renewal.trust.all_dead else "container_ends_all"
         with ledger.transaction() as transaction:
@@ -102,7 +104,7 @@ def _decide(renewal: Renewal, fact: LedgerFact, generation: int) -> None:
     number, attempt = (call.number, call.last.number) if call else (None, None)
     facts = evidence.facts.named() | {NEW_GENERATION: generation}
     label = decide(evidence.facts)
-    decided = events.RecoveryDecided(renewal.clock.now_ms(), label.value, number, attempt, False, None, None, "transactional", facts)
+    decided = events.RecoveryDecided(renewal.clock.now_ms(), label.value, number, attempt, False, None, None, journal.state.mode, facts)
     journal.append([Record(decided)], (), "decision")
 
 

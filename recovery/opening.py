@@ -3,7 +3,7 @@ made anew (L9)."""
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from eventlog import durable, events
 from eventlog.blobs import encode_content
@@ -11,17 +11,19 @@ from eventlog.codec import Blob
 from eventlog.creation import create_log
 from eventlog.errors import LogMissingError, MisuseError
 from eventlog.identity_files import has_driver_file
-from eventlog.image import diff, root_hash
+from eventlog.image import Change, diff, root_hash
 from eventlog.ports import Clock, Ids
 from eventlog.preflight import check_writable_place
 from eventlog.reader import Reader
-from eventlog.records import Record
+from eventlog.records import Dropped, Record
 from eventlog.show import encode_bytes, show_text
 from eventlog.values import ContentId, StreamId
 from recovery.capture import list_untracked
+from recovery.checkpoints.vault import Vault, check_store_place, make_vault, open_vault, store_path
 from recovery.journal import Known, only_stream, read_state
+from recovery.limits import find_crossing, measure
 from recovery.redrive.record import has_record
-from recovery.script import Session, call_to_json
+from recovery.script import Session, call_to_json, decode_bytes
 from recovery.space.ledger import create_ledger
 from recovery.space.ledger_lines import LEDGER_FORMAT
 from recovery.space.local import SpacePaths
@@ -118,35 +120,67 @@ def _nearest_directory(path: str) -> str:
 
 def _create(session: Session, clock: Clock, ids: Ids, boot_id: str) -> Known | None:
     root = os.path.realpath(session.workspace)
+    crossing = "" if session.limits is None else find_crossing(measure(root, session.profile), session.limits)
+    if crossing and session.mode == "transactional":
+        raise MisuseError(f'{crossing}; use mode = "auto" or "checkpoint", raise the limit, or exclude what is large')
     scanner = Scanner(root, session.profile, cache_path=scan_cache_path(session.state), boot_id=boot_id)
     found = scanner.scan()
     identity = read_root_identity(root)
+    ledger_id = ids.new_id().hex()
+    checkpoints = _begin_checkpoints(session, root, found, scanner, ledger_id, crossing, clock)
     opened = events.SessionOpened(
         at_ms=clock.now_ms(),
         name=session.name,
         workspace=encode_bytes(os.fsencode(root)),
-        mode="transactional",
+        mode=session.mode,
         on_interrupted=session.on_interrupted,
         script=[call_to_json(call) for call in session.calls],
         root=root_hash(found.image, session.profile.excludes).hex(),
         root_identity=events.RootIdentity(identity.id or ids.new_id().hex(), identity.inode, identity.birth_ns, identity.filesystem),
-        ledger_id=ids.new_id().hex(),
+        ledger_id=ledger_id,
         generation=1,
         untracked=list_untracked(found.untracked),
         excludes=[encode_bytes(line.encode("utf-8", "surrogateescape")) for line in session.profile.excludes],
         track=session.profile.track,
-        limits=None,
-        checkpoints=None,
+        limits=session.limits,
+        checkpoints=checkpoints,
     )
     _remove_leftovers(session.state)
     record = Record(opened, diff({}, found.image))
     try:
-        create_log(log_path(session.state), StreamId(session.name), record, _contents(root, found, scanner), ids)
+        if checkpoints is not None and checkpoints.manifest:
+            elsewhere = list_checkpointed(record.changes, clock)
+            create_log(log_path(session.state), StreamId(session.name), record, (), ids, elsewhere=elsewhere)
+        else:
+            create_log(log_path(session.state), StreamId(session.name), record, _contents(root, found, scanner), ids)
     except FileExistsError:
         # Another process opened the session in the same moment: theirs stands.
         return _read_same(session)
     scanner.save()  # the driver, whose first scan is next, need not read what was just read
     return None
+
+
+def _begin_checkpoints(
+    session: Session, root: str, found: Scan, scanner: Scanner, owner: str, crossing: str, clock: Clock
+) -> events.Checkpoints | None:
+    """What the first event says of checkpoints: the first one is durable before it, where the session begins with one."""
+    if session.mode == "transactional":
+        return None
+    store = store_path(session.store, session.state)
+    check_store_place(store, root)
+    vault = make_vault(store, owner, clock)
+    manifest = ""
+    if session.mode == "checkpoint" or crossing:
+        with vault.writing() as writer:
+            manifest = vault.take(writer, found.image, session.profile.excludes, root, scanner.kept)
+    return events.Checkpoints(encode_bytes(os.fsencode(store)), session.lost_work_bound, manifest)
+
+
+def list_checkpointed(changes: Iterable[Change], clock: Clock) -> list[Dropped]:
+    """The contents that changes name, as the log has them on record when a checkpoint holds them. Pure but for the time."""
+    now = clock.now_ms()
+    found = {change.entry.content: change.entry.size for change in changes if change.entry is not None and change.entry.content is not None}
+    return [Dropped(ContentId(content), size, "checkpointed", now) for content, size in sorted(found.items())]
 
 
 def _contents(root: str, found: Scan, scanner: Scanner) -> Iterator[Blob]:
@@ -188,12 +222,26 @@ def _read_same(session: Session) -> Known:
             f"session {session.name} in {show_text(session.state)} began with other calls than its file has now; "
             f"finish it as it began with `recovery drive {show_text(session.state)}`, or give the new calls another name and state"
         )
-    if known[0].profile != session.profile:
+    if known[0].profile != session.profile:  # what a person left out later is not compared
         raise MisuseError(
             f"session {session.name} in {show_text(session.state)} began with another `exclude` or `track` than is asked for now, and both "
             f"are fixed for good; finish it as it began with `recovery drive {show_text(session.state)}`, or give another name and state"
         )
+    _check_same_mode(session, known[0])
     return known
+
+
+def _check_same_mode(session: Session, state: SessionState) -> None:
+    """Raise MisuseError where the file says another mode, limit, store or bound than the session began with."""
+    opened = state.opened
+    store = "" if opened.checkpoints is None else os.fsdecode(decode_bytes(opened.checkpoints.store, "store"))
+    began = (opened.mode, opened.limits, state.modes.bound, store if session.store is not None else "")
+    asked = (session.mode, session.limits, session.lost_work_bound, "" if session.store is None else os.path.realpath(session.store))
+    if began != asked:
+        raise MisuseError(
+            f"session {session.name} in {show_text(session.state)} began with another `mode`, `limits`, `store` or `lost_work_bound` than "
+            f"its file has now; finish it as it began with `recovery drive {show_text(session.state)}`, or give another name and state"
+        )
 
 
 def ensure_ledger(state: SessionState, paths: SpacePaths) -> None:
@@ -212,7 +260,7 @@ def is_finished(state: str) -> bool:
     except (LogMissingError, MisuseError):
         return False
     try:
-        return read_state(reader, only_stream(reader))[0].is_finished
+        return read_state(reader, only_stream(reader), is_placed=False)[0].is_finished
     finally:
         reader.close()
 
@@ -224,3 +272,14 @@ def read_log(state: str) -> SessionState:
         return read_state(reader, only_stream(reader))[0]
     finally:
         reader.close()
+
+
+def find_vault(state: SessionState, said: str, clock: Clock) -> Vault | None:
+    """The checkpoints of a session that has begun, None where it has none; `said` is where its store is now, if it was moved.
+
+    Raises NeedsPersonError when the store is not there, MisuseError when what is there is none.
+    """
+    if state.opened.checkpoints is None:
+        return None
+    directory = os.path.realpath(said) if said else os.fsdecode(state.modes.store)
+    return open_vault(directory, state.opened.ledger_id, clock)

@@ -13,19 +13,20 @@ from eventlog import events, steps
 from eventlog.errors import InternalError, NeedsPersonError, ScanError, StaleEpochError
 from eventlog.records import Record
 from eventlog.show import show_path, show_text
-from eventlog.values import ContentId
 from recovery import calls
 from recovery.behind import describe_missing, end_missing, interrupt_missing, rejoin, take_back_intent
-from recovery.capture import capture_outside, commit_look, count_scan_failure, describe_outside_deletion
+from recovery.capture import capture_outside, commit_look, count_scan_failure, describe_outside_deletion, refuse_over_limit
 from recovery.context import Context
 from recovery.decision import decide
 from recovery.facts import LOST_ROOTS, BootFact, DifferenceFact, LedgerFact
+from recovery.fallback import append_fallback, open_obligation
 from recovery.files import mark_root, ready_side, take_root
 from recovery.gather import Evidence, gather
 from recovery.labels import BEHIND, INTERRUPTS, NOT_ACTED_ON, REBUILDS, Label
 from recovery.left_behind import UNSTABLE, handle_outsiders, is_stale
+from recovery.modes import commit_image
 from recovery.person_restore import Aim, aim_at, check_room, decide_restore, undo_calls
-from recovery.restore import complete_restore, forget_contents, open_obligation, sync_workspace
+from recovery.restore import complete_restore, forget_contents, sync_workspace
 from recovery.root import describe_root, observe_root
 from recovery.space.advance import claimed_keys
 from recovery.space.ledger import append_fenced
@@ -47,6 +48,7 @@ _REASONS = {
 def recover(context: Context) -> None:
     """Decide and act until nothing is left to recover. Raises NeedsPersonError for rows this version does not act on."""
     forget_contents(context)
+    refuse_over_limit(context)
     is_marked = False
     while True:
         steps.reach("gather.before")
@@ -90,10 +92,9 @@ def restore_to(context: Context, seq: int) -> Aim:
             break
         _act(context, label, evidence)
     assert evidence.scan is not None, "a root that is there was scanned"
-    aim = aim_at(context.journal.reader, context.journal.state, evidence.scan, seq)
+    aim = aim_at(context.contents, context.journal.state, evidence.scan, seq)
     if not aim.is_idle or context.journal.state.open_call is not None:
-        reader = context.journal.reader
-        check_room(aim.plan, context.root, lambda content: reader.content(ContentId(content)))
+        check_room(aim.plan, context.root, lambda content: context.contents.read([content]))
         decide_restore(context, aim, evidence.facts.named())
         complete_obligation(context)
     steps.reach("recovered")
@@ -211,6 +212,8 @@ def _act(context: Context, label: Label, evidence: Evidence) -> None:
             | Label.NOT_RUN_BY_PERSON
             | Label.UNDO_BY_PERSON
             | Label.ACCEPT_BY_PERSON
+            | Label.EXCLUDE_BY_PERSON
+            | Label.DISCARD_BY_PERSON
         ):
             raise InternalError("a person's decision follows from no facts")
         case Label.ASK | Label.OUTSIDE_DELETION | Label.ROOT_UNMOUNTED | Label.ROOT_REPLACED | Label.SETTLED:
@@ -240,7 +243,8 @@ def _note(context: Context, label: Label, facts: dict[str, object]) -> None:
 def _decided(context: Context, label: Label, facts: dict[str, object]) -> events.RecoveryDecided:
     call = context.journal.state.open_call
     number, attempt = (call.number, call.last.number) if call else (None, None)
-    return events.RecoveryDecided(context.clock.now_ms(), label.value, number, attempt, False, None, None, "transactional", facts)
+    mode = context.journal.state.mode
+    return events.RecoveryDecided(context.clock.now_ms(), label.value, number, attempt, False, None, None, mode, facts)
 
 
 def _ensure_root(context: Context) -> None:
@@ -317,13 +321,18 @@ def complete_obligation(context: Context) -> None:
     side = ready_side(context)
     records = complete_restore(context, side)
     interrupts = label in INTERRUPTS and obligation.call is not None
-    if label is Label.RESTORE_BY_PERSON:
-        records = undo_calls(context, obligation, records)
-    elif interrupts:
-        records.append(calls.interrupt_call(context, label, _REASONS[label]))
-    if label is Label.LOG_BEHIND_RESTORE:
-        records += interrupt_missing(context)
-    context.journal.append(records, (), "restored")
+    if obligation.is_fallback:
+        append_fallback(context, obligation, side, records)
+        if label is Label.LOG_BEHIND_RESTORE:
+            context.journal.append(interrupt_missing(context), (), "interrupt")
+    else:
+        if label is Label.RESTORE_BY_PERSON:
+            records = undo_calls(context, obligation, records)
+        elif interrupts:
+            records.append(calls.interrupt_call(context, label, _REASONS[label]))
+        if label is Label.LOG_BEHIND_RESTORE:
+            records += interrupt_missing(context)
+        context.journal.append(records, (), "restored")
     kept = os.path.join(side, "quarantine", f"{context.journal.log_id}-{obligation.seq}")
     moved = f"; what was moved away is in {show_text(kept)}" if os.path.isdir(kept) else ""
     did = "rebuilt" if label in REBUILDS else "restored"
@@ -350,4 +359,4 @@ def _commit_outside(context: Context, facts: dict[str, object]) -> None:
     if found.differs:
         decided = _decided(context, Label.RECORD_OUTSIDE, facts)
         observed = events.WorkspaceObserved(context.clock.now_ms(), found.root, found.untracked)
-        context.journal.append([Record(decided), Record(observed, found.changes)], found.blobs, "observed")
+        commit_image(context, found, [Record(decided), Record(observed, found.changes)], "observed")

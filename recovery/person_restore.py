@@ -13,13 +13,12 @@ import msgspec
 
 from eventlog import events
 from eventlog.errors import FullError, MisuseError, NeedsPersonError
-from eventlog.history import check_contents
 from eventlog.image import Image, diff, root_hash
-from eventlog.reader import Reader
 from eventlog.records import Record
 from eventlog.values import Seq, StreamId
 from recovery.calls import interrupt_call
 from recovery.capture import list_untracked
+from recovery.contents import Contents
 from recovery.context import Context
 from recovery.labels import Label
 from recovery.left_behind import UNSTABLE, is_stale
@@ -27,7 +26,7 @@ from recovery.restore import plan_for
 from recovery.state import TO_RESTORE, CallState, Obligation, SessionState
 from recovery.workspace.actions import PlaceFile, RestorePlan
 from recovery.workspace.pack import count_holes
-from recovery.workspace.values import Scan
+from recovery.workspace.values import OVER_LIMIT, Scan
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +56,27 @@ def check_seq(history: list[tuple[int, int | None]], head: int, seq: int) -> Non
             raise MisuseError(f"--at {seq}: a restore was under way there, decided at seq {first}; name {first - 1}, the event before it")
 
 
-def aim_at(reader: Reader, state: SessionState, found: Scan, seq: int) -> Aim:
-    """The restore to `seq` against a scan. Changes nothing. Raises RestoreIncompleteError, CompactedError, CorruptError."""
-    if is_stale(state.untracked_at(seq)):
-        raise MisuseError(
-            f"--at {seq}: the image there is stale: a process that was kept running wrote some of its files meanwhile "
-            f"(`eventlog show LOG` lists them as {UNSTABLE}); name an event before that call, or after the next one began"
-        )
-    target = reader.image(StreamId(state.opened.name), Seq(seq))
-    check_contents(reader, target)
+def aim_at(contents: Contents, state: SessionState, found: Scan, seq: int) -> Aim:
+    """The restore to `seq` against a scan. Changes nothing. Nothing restores to a stale image.
+
+    Raises MisuseError, RestoreIncompleteError, CompactedError, CorruptError, CheckpointDamagedError."""
+    check_not_stale(state, seq)
+    target = contents.reader.image(StreamId(state.opened.name), Seq(seq))
+    root = root_hash(target, state.profile.excludes).hex()
+    contents.check(state, root, target, seq)
     plan = plan_for(state.profile, found, target, state.untracked_at(seq))
     changes_head = any(change.op != "times" for change in diff(state.image, target))
-    return Aim(seq, target, root_hash(target, state.profile.excludes).hex(), plan, undone_calls(state, seq), changes_head)
+    return Aim(seq, target, root, plan, undone_calls(state, seq), changes_head)
+
+
+def check_not_stale(state: SessionState, seq: int) -> None:
+    """Raise MisuseError where the image at `seq` is stale (C8). Pure."""
+    if is_stale(state.untracked_at(seq)):
+        raise MisuseError(
+            f"--at {seq}: the image there is stale: a process that was kept running wrote some of its files meanwhile, or it was above a "
+            f"limit and not read (`eventlog show --json LOG` lists it as {UNSTABLE} or {OVER_LIMIT}); name an event before that call, or "
+            "after the next one began"
+        )
 
 
 def undone_calls(state: SessionState, seq: int) -> tuple[CallState, ...]:
@@ -103,7 +111,7 @@ def decide_restore(context: Context, aim: Aim, facts: dict[str, object]) -> None
     number, attempt = (call.number, call.last.number) if call else (None, None)
     facts = facts | {TO_RESTORE: aim.plan.restored}
     decided = events.RecoveryDecided(
-        context.clock.now_ms(), Label.RESTORE_BY_PERSON.value, number, attempt, True, aim.seq, aim.root, "transactional", facts
+        context.clock.now_ms(), Label.RESTORE_BY_PERSON.value, number, attempt, True, aim.seq, aim.root, state.mode, facts
     )
     context.journal.append([Record(decided)], (), "decision")
 

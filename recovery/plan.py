@@ -2,31 +2,36 @@
 
 import dataclasses
 import os
+from collections import Counter
 from dataclasses import dataclass
 
 from eventlog.errors import CorruptError, LogMissingError
 from eventlog.ports import Host
 from eventlog.process_identity import is_alive
 from eventlog.reader import Reader
+from eventlog.show import show_text
 from recovery.agent import AskApproval, AskPerson, AwaitAnswer, RunNext, ScriptDone, choose_next
+from recovery.behind import missing_calls
 from recovery.decision import decide
 from recovery.facts import Facts, LedgerFact
-from recovery.gather import gather, open_ledger_fact
+from recovery.gather import Evidence, gather, open_ledger_fact
 from recovery.journal import only_stream, read_state
-from recovery.labels import NOT_ACTED_ON, Label
+from recovery.labels import BEHIND, NOT_ACTED_ON, Label
 from recovery.opening import log_path, space_paths
+from recovery.perform import describe_row
+from recovery.plan_words import describe_evidence, describe_steps
 from recovery.script import decode_bytes
 from recovery.space.ledger import LedgerView
 from recovery.space.records import Sealed, fold_record
 from recovery.state import SessionState
 from recovery.takeover import choose_fates
-from recovery.words import WORDS
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """The answer: the label of the first decision (None when the session has finished), the facts behind it, and what the script
-    would do next."""
+    would do next. `calls` counts by their end those that stand as they are; `lost` are the calls that the log lost, by number; `steps` and
+    `why` are in plain words; `commands` are what a person can run, or must."""
 
     session: str
     epoch: int
@@ -34,6 +39,11 @@ class Forecast:
     call: int | None
     facts: Facts | None
     then: str
+    calls: dict[str, int]
+    lost: list[int]
+    steps: list[str]
+    why: list[str]
+    commands: list[str]
 
     @property
     def is_idle(self) -> bool:
@@ -51,7 +61,8 @@ def forecast(state_directory: str, host: Host) -> Forecast:
         reader.close()
     state = dataclasses.replace(state, is_restored_this_epoch=False)  # as the next driver_started will make it
     if state.is_finished:
-        return Forecast(stream, state.floor, None, None, None, "the session has finished")
+        shown = f"`eventlog show {show_text(state_directory)}` prints its history"
+        return Forecast(stream, state.floor, None, None, None, "the session has finished", count_calls(state), [], [], [], [shown])
     ledger = _view_ledger(space_paths(state_directory).ledger)
     fact = open_ledger_fact(ledger, state)
     if isinstance(ledger, LedgerView):
@@ -62,9 +73,35 @@ def forecast(state_directory: str, host: Host) -> Forecast:
         fact = LedgerFact.SOUND  # no driver has been here: the first one makes the ledger
     evidence = gather(state, hashes, view, fact, root, host, "")
     label = decide(evidence.facts)
-    call = state.open_call
+    number = state.open_call.number if state.open_call else None
     then = "then a person is needed" if label in NOT_ACTED_ON else _then(state)
-    return Forecast(stream, state.floor, label, call.number if call else None, evidence.facts, then)
+    lost = list(missing_calls(state, view)) if view is not None and label in BEHIND else []
+    steps = describe_steps(evidence.facts, number) + [_describe_lost(label, call) for call in lost]
+    return Forecast(
+        stream, state.floor, label, number, evidence.facts, then, count_calls(state), lost, steps, describe_evidence(evidence.facts),
+        _find_commands(label, evidence, root, state, state_directory),
+    )  # fmt: skip
+
+
+def count_calls(state: SessionState) -> dict[str, int]:
+    """How many calls have each end, those that a restore undid apart. Pure."""
+    ends = Counter("undone" if call.undone_by is not None else str(call.ended) for call in state.calls if call.ended is not None)
+    return dict(sorted(ends.items()))
+
+
+def _describe_lost(label: Label, call: int) -> str:
+    """What becomes of a call that the log lost."""
+    became = "its intent and its outcome are recorded from the ledger" if label is Label.LOG_BEHIND_ADOPT else "it ends interrupted"
+    return f"call {call}: lost from the log: {became}"
+
+
+def _find_commands(label: Label, evidence: Evidence, root: str, state: SessionState, state_directory: str) -> list[str]:
+    own = show_text(state_directory)
+    if label in NOT_ACTED_ON:
+        return [describe_row(label, evidence, root, state).replace("STATE_DIR", own)]
+    if label is Label.SETTLED:
+        return [f"`recovery drive {own}` goes on"]
+    return [f"`recovery apply {own}` does this and stops", f"`recovery drive {own}` does it and goes on"]
 
 
 def _view_ledger(path: str) -> LedgerView | LogMissingError | CorruptError:
@@ -108,8 +145,12 @@ def explain(found: Forecast) -> list[str]:
     lines = [f"session {found.session}, epoch {found.epoch}: {found.then}"]
     if found.label is None:
         return lines
-    about = f"call {found.call}: " if found.call is not None else ""
-    lines.insert(1, f"{about}{found.label.value}: {WORDS[found.label]}")
+    lines += found.steps
+    if found.calls:
+        lines.append("calls that stand as they are: " + ", ".join(f"{count} {how}" for how, count in found.calls.items()))
+    if not found.is_idle:
+        lines.append("because " + ", and ".join(found.why))
+    lines += found.commands
     if found.facts is not None and not found.is_idle:
         lines.append("known: " + ", ".join(f"{name}={value}" for name, value in found.facts.named().items()))
     lines.append("provisional: a driver takes over first, and decides from what it finds then")

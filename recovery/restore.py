@@ -15,15 +15,16 @@ from eventlog.errors import FullError, RestoreIncompleteError
 from eventlog.image import Image, diff, root_hash
 from eventlog.records import Record
 from eventlog.show import encode_bytes, show_path
-from eventlog.values import ContentId, Seq
+from eventlog.values import Seq
 from recovery.capture import look_again
 from recovery.context import Context
+from recovery.fallback_image import Fallback
 from recovery.labels import REBUILDS, Label
 from recovery.space.keys import announce
 from recovery.space.protocol import ApplyPlan
 from recovery.space.records import Prepare
 from recovery.state import TO_RESTORE, Obligation
-from recovery.workspace.actions import RestorePlan, encode_plan
+from recovery.workspace.actions import Displace, RestorePlan, encode_plan
 from recovery.workspace.made import SUFFIX, read_made
 from recovery.workspace.pack import write_pack
 from recovery.workspace.profile import Profile
@@ -35,20 +36,20 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 ROUNDS = 3  # rule R5: then the paths are named and nothing more is tried in this run
 
 
-def open_obligation(context: Context, label: Label, facts: dict[str, object], found: Scan | None) -> None:
-    """Commit the decision to restore to the head image; from here on it binds every successor. `found` is the scan it was decided on: how
-    much differs stands in the decision, as whoever ends the restore may have seen only the rest of it. None: nothing is there."""
-    context.journal.append([Record(decided_restore(context, label, facts, found))], (), "decision")
-
-
-def decided_restore(context: Context, label: Label, facts: dict[str, object], found: Scan | None) -> events.RecoveryDecided:
-    """The decision of `open_obligation`, for a caller that commits it together with something else."""
+def decided_restore(
+    context: Context, label: Label, facts: dict[str, object], found: Scan | None, fallback: Fallback | None = None
+) -> events.RecoveryDecided:
+    """The decision to restore to the head image, or to the older one (`fallback`) whose checkpoint is to stand in for it (C7). `found` is
+    the scan it was decided on: how much differs stands in the decision, as whoever ends the restore may have seen only the rest of it.
+    None: nothing is there."""
     state = context.journal.state
-    facts = facts | {TO_RESTORE: len(state.image) if found is None else count_differing(found.image, state.image)}
+    target, seq, root = (state.image, state.image_seq, state.root) if fallback is None else (fallback.image, fallback.seq, fallback.root)
+    facts = facts | {TO_RESTORE: len(target) if found is None else count_differing(found.image, target)}
+    facts = facts if fallback is None else facts | fallback.facts
     call = state.open_call
     number, attempt = (call.number, call.last.number) if call else (None, None)
     return events.RecoveryDecided(
-        context.clock.now_ms(), label.value, number, attempt, True, state.image_seq, state.root, "transactional", facts
+        context.clock.now_ms(), label.value, number, attempt, True, seq, root, state.mode, facts
     )
 
 
@@ -78,6 +79,26 @@ def complete_restore(context: Context, side: str) -> list[Record]:
     return _closing_records(context, obligation, side, quarantine, max(restored, obligation.to_restore))
 
 
+def plan_displacing(context: Context) -> RestorePlan:
+    """What the open restore would displace now, and nothing else of it: no room is needed for that."""
+    obligation = context.journal.state.obligation
+    assert obligation is not None, "plan_displacing is called under an open obligation only"
+    target = _read_target(context, obligation)
+    plan = plan_for(context.profile, look_again(context, target), target, untracked_of(context, obligation))
+    moves = tuple(action for action in plan.actions if isinstance(action, Displace))
+    return RestorePlan(moves, 0, len(moves), 0)
+
+
+def displace(context: Context, plan: RestorePlan) -> str:
+    """Carry out `plan_displacing`; the name of the quarantine that has it."""
+    obligation = context.journal.state.obligation
+    assert obligation is not None, "displace is called under an open obligation only"
+    quarantine = f"{context.journal.log_id}-{obligation.seq}"
+    if plan.actions:
+        _apply_round(context, obligation, plan, quarantine)
+    return quarantine
+
+
 def _read_target(context: Context, obligation: Obligation) -> Image:
     """The image to restore: the head's, which the driver holds, or one out of the log."""
     state = context.journal.state
@@ -89,20 +110,20 @@ def _read_target(context: Context, obligation: Obligation) -> Image:
 def plan_for(profile: Profile, found: Scan, target: Image, untracked: tuple[Untracked, ...]) -> RestorePlan:
     """`plan_restore` with what the session leaves out and tracks."""
     return plan_restore(
-        found, target, untracked, has_excludes=bool(profile.excludes), owners=profile.owners, acls=profile.acls
+        found, target, untracked, has_excludes=profile.leaves_out, owners=profile.owners, acls=profile.acls
     )
 
 
 def untracked_of(context: Context, obligation: Obligation) -> tuple[Untracked, ...]:
     """What may stay where it is beside the target image: what stood there at the head, or at the event that a person chose."""
     state = context.journal.state
-    return state.untracked_at(obligation.target_seq) if obligation.label == Label.RESTORE_BY_PERSON else state.untracked
+    return state.untracked_at(obligation.target_seq) if obligation.goes_back else state.untracked
 
 
 def _apply_round(context: Context, obligation: Obligation, plan: RestorePlan, quarantine: str) -> int:
     pack = _lay_pack(context, plan)
     attempt = 1
-    while (key := context.key(f"d{obligation.seq}", attempt)) in context.ledger.state.attempts:
+    while context.ledger.state.find(key := context.key(f"d{obligation.seq}", attempt)) is not None:
         attempt += 1
     state = context.journal.state
     mark = context.space.mark(f"e{context.epoch}-worker")
@@ -122,7 +143,7 @@ def _lay_pack(context: Context, plan: RestorePlan) -> str:
     os.makedirs(directory, mode=0o700, exist_ok=True)
     path = os.path.join(directory, "pack")
     try:
-        write_pack(path, plan, lambda contents: context.journal.reader.contents(map(ContentId, contents)), "contents")
+        write_pack(path, plan, context.contents.read, "contents")
     except OSError as error:
         shown = show_path(os.fsencode(directory))
         if error.errno not in _NO_ROOM:

@@ -3,7 +3,7 @@
 A call is one `[[call]]` table: `tool = "bash"` with `run` (and more: recovery/README, "Session file"), `tool = "write"` with `path` and
 `content` (and `mode`), `tool = "edit"` with `path`, `old`, `new`. With `approve = true` it begins only when a person says so. Bytes that
 are not UTF-8 are written `{ b64 = "..." }`. Policies come from the tool (DESIGN section 7): bash `never`, write `safe`, edit
-`after-restore`; `policy` in the call overrides it.
+`after-restore`; `replay` of the session overrides it for a tool, and `policy` in the call for that call.
 """
 
 import base64
@@ -12,21 +12,27 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from eventlog.errors import MisuseError
+from eventlog.events import Limits, Mode
 from eventlog.show import encode_bytes
 from eventlog.values import SESSION_NAME
+from recovery.limits import DEFAULT_LIMITS
 from recovery.space.bubblewrap import SpaceKind, parse_space
 from recovery.space.request import LeftBehind
 from recovery.workspace.profile import Profile, parse_profile
 
+_SESSION_KEYS = {
+    "name", "workspace", "state", "mode", "store", "lost_work_bound", "limits", "replay", "on_interrupted", "left_behind", "space",
+    "exclude", "track", "call",
+}  # fmt: skip
 Policy = Literal["safe", "after-restore", "never", "ask"]
 Effects = Literal["inside", "outside"]
 OnInterrupted = Literal["stop", "reissue", "continue"]
 TOOL_RUN = 'exec "$TOOL_PYTHON" -P "$TOOL_RUNNER" '
 """How the command of a Python tool begins (tools.py): what it names is in the environment of the program that has the tool."""
-MODES_NOT_YET = ("checkpoint", "auto")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,11 @@ class Session:
     on_interrupted: OnInterrupted
     calls: tuple[Call, ...]
     profile: Profile = field(default_factory=Profile)
+    mode: Mode = "transactional"
+    store: str | None = None
+    """Of checkpoints; None: in the state directory."""
+    lost_work_bound: int = 0
+    limits: Limits | None = None
 
 
 def decode_bytes(value: Any, where: str) -> bytes:
@@ -96,11 +107,20 @@ def decode_bytes(value: Any, where: str) -> bytes:
     raise MisuseError(f'{where}: expected a string or {{ b64 = "..." }}, found {type(value).__name__}')
 
 
-def parse_calls(tables: Any, where: str, space: SpaceKind = "local") -> tuple[Call, ...]:
-    """Calls from the `[[call]]` tables of a file named `where` in messages; commands that do not say run in `space`."""
+def parse_calls(
+    tables: Any, where: str, space: SpaceKind = "local", policies: Mapping[str, Policy] = MappingProxyType({})
+) -> tuple[Call, ...]:
+    """Calls from the `[[call]]` tables of a file named `where` in messages; commands that do not say run in `space`, and calls that do not
+    say have the policy that `policies` has for their tool."""
     if not isinstance(tables, list) or not tables:
         raise MisuseError(f'{where}: no [[call]] found; add at least one, such as tool = "bash", run = "echo hello > a.txt"')
-    return tuple(_parse_call(table, f"{where}: call {number}", space) for number, table in enumerate(tables, 1))
+    return tuple(_parse_call(_with_policy(table, policies), f"{where}: call {number}", space) for number, table in enumerate(tables, 1))
+
+
+def _with_policy(table: Any, policies: Mapping[str, Policy]) -> Any:
+    if not isinstance(table, Mapping) or table.get("tool") not in policies:
+        return table
+    return {"policy": policies[table["tool"]], **table}
 
 
 def _parse_call(table: Any, where: str, space: SpaceKind = "local") -> Call:
@@ -216,11 +236,10 @@ def load_session(file: Path) -> Session:
     """
     table = load_toml(file)
     base = file.resolve().parent
-    known = {"name", "workspace", "state", "mode", "on_interrupted", "left_behind", "space", "exclude", "track", "call"}
-    for key in sorted(set(table) - known):
+    for key in sorted(set(table) - _SESSION_KEYS):
         raise MisuseError(
-            f"{file}: unknown key {key!r}; a session has name, workspace, state, mode, on_interrupted, left_behind, space, exclude, track "
-            "and [[call]]"
+            f"{file}: unknown key {key!r}; a session has name, workspace, state, mode, store, lost_work_bound, on_interrupted, "
+            "left_behind, space, exclude, track, [limits], [replay] and [[call]]"
         )
     for key in ("name", "workspace", "state"):
         if not isinstance(table.get(key), str) or not table[key]:
@@ -229,21 +248,80 @@ def load_session(file: Path) -> Session:
             raise MisuseError(f"{file}: {key} holds a NUL character; write a plain name")
     if not SESSION_NAME.match(table["name"]):
         raise MisuseError(f"{file}: name {table['name']!r} must be 1 to 64 letters, digits, '.', '_' or '-'")
-    if table.get("mode", "transactional") in MODES_NOT_YET:
-        raise MisuseError(f'{file}: mode {table["mode"]!r} is not in this version; use "transactional"')
-    if table.get("mode", "transactional") != "transactional":
-        raise MisuseError(f'{file}: unknown mode {table["mode"]!r}; use "transactional"')
+    mode = parse_mode(table.get("mode", "transactional"), str(file))
+    policies = parse_replay(table.get("replay", {}), str(file))
     return Session(
         name=table["name"],
         workspace=str(base / table["workspace"]),
         state=str(base / table["state"]),
         on_interrupted=parse_on_interrupted(table.get("on_interrupted", "stop"), str(file)),
         calls=_with_left_behind(
-            parse_calls(table.get("call"), str(file), parse_space(table.get("space", "local"), str(file))),
+            parse_calls(table.get("call"), str(file), parse_space(table.get("space", "local"), str(file)), policies),
             parse_left_behind(table.get("left_behind"), str(file)),
         ),
         profile=parse_profile(table.get("exclude", []), table.get("track", []), str(file)),
+        mode=mode,
+        store=parse_store(table, mode, base, str(file)),
+        lost_work_bound=parse_bound(table, mode, str(file)),
+        limits=parse_limits(table.get("limits"), mode, str(file)),
     )
+
+
+def parse_mode(value: Any, where: str) -> Mode:
+    """One of transactional, checkpoint, auto."""
+    for choice in get_args(Mode):
+        if value == choice:
+            return choice  # type: ignore[no-any-return]
+    raise MisuseError(f"{where}: unknown mode {value!r}; use {', '.join(get_args(Mode))}")
+
+
+def parse_replay(value: Any, where: str) -> dict[str, Policy]:
+    """The policy of each tool that the session's `[replay]` names."""
+    if not isinstance(value, Mapping) or set(value) - {"bash", "write", "edit"}:
+        raise MisuseError(f'{where}: replay must be a table of bash, write and edit, such as replay = {{ bash = "safe" }}')
+    return {tool: _policy({"policy": policy}, f"{where}: replay: {tool}", "never") for tool, policy in value.items()}
+
+
+def parse_store(table: Mapping[str, Any], mode: Mode, base: Path, where: str) -> str | None:
+    """The directory of checkpoints; None: it is in the state directory."""
+    value = table.get("store")
+    if value is None:
+        return None
+    _needs_checkpoints("store", mode, where)
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise MisuseError(f"{where}: store must name a directory, found {value!r}")
+    return str(base / value)
+
+
+def parse_bound(table: Mapping[str, Any], mode: Mode, where: str) -> int:
+    """How many finished calls may be lost with the workspace."""
+    value = table.get("lost_work_bound")
+    if value is None:
+        return 0
+    _needs_checkpoints("lost_work_bound", mode, where)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1_000_000:
+        raise MisuseError(f"{where}: lost_work_bound must be a number of calls from 0 to 1000000, found {value!r}")
+    return value
+
+
+def _needs_checkpoints(key: str, mode: Mode, where: str) -> None:
+    if mode == "transactional":
+        raise MisuseError(f"{where}: {key} is for sessions with checkpoints; add mode = \"checkpoint\" or \"auto\", or leave it out")
+
+
+def parse_limits(value: Any, mode: Mode, where: str) -> Limits | None:
+    """What an image in the log may have at most (C8); of mode `auto` there are always some."""
+    if value is None:
+        return DEFAULT_LIMITS if mode == "auto" else None
+    if mode == "checkpoint":
+        raise MisuseError(f"{where}: limits are for images in the log; leave them out in mode checkpoint")
+    known = ("bytes", "paths", "file_bytes")
+    if not isinstance(value, Mapping) or not value or set(value) - set(known):
+        raise MisuseError(f"{where}: limits must be a table of {', '.join(known)}, such as limits = {{ paths = 10000 }}")
+    for key, number in value.items():
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 < number < 1 << 63:
+            raise MisuseError(f"{where}: limits: {key} must be a whole number above 0, found {number!r}")
+    return Limits(*(value.get(key) for key in known))
 
 
 def parse_left_behind(value: Any, where: str) -> LeftBehind | None:

@@ -35,7 +35,7 @@ from recovery.context import Context
 from recovery.driver.begin import Begun, begin
 from recovery.driver.epoch import under_epoch
 from recovery.driver.order import Order, Ports, say_nothing
-from recovery.driver.work import finish
+from recovery.driver.work import finish, pause, resume
 from recovery.journal import Known
 from recovery.note import DEFAULT_BYTES
 from recovery.opening import log_path
@@ -119,6 +119,7 @@ def _held(begun: Begun, helper: Helper, tell: Callable[[str], None]) -> Iterator
             raise MisuseError(f"session {begun.name} was finished by another driver just now; open it again for its results")
         try:
             recover(context)
+            resume(context)
             session = Session(context, context.journal.reader, None)
             try:
                 yield session
@@ -203,6 +204,9 @@ class Session:
                 return self._recorded(found, call)
             context = self._writing()
             with self._breaking():
+                context.journal.refresh()
+                if context.journal.state.pause_asked is not None:
+                    pause(context, context.journal.state.pause_asked)
                 calls.run_call(context, None, call, key)
                 made = self._find(key)
                 if made is None:

@@ -34,6 +34,7 @@ class Settings:
     left_behind: str
     silent_secs: float
     space_writable: tuple[str, ...]
+    checkpoints: str
     command_environment: Mapping[str, str]
 
 
@@ -55,6 +56,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         left_behind=_choice("SESSION_LEFT_BEHIND", environ, ("kill", "keep", "fail")) if environ.get("SESSION_LEFT_BEHIND") else "",
         silent_secs=_seconds("SESSION_SILENT_SECS", environ, DEFAULT_SILENT_SECS),
         space_writable=tuple(filter(None, environ.get("SESSION_SPACE_WRITABLE", "").split(os.pathsep))),
+        checkpoints=environ.get("SESSION_CHECKPOINTS", ""),
         command_environment={name: value for name, value in environ.items() if not name.startswith(CONTRACT_PREFIXES)},
     )
 

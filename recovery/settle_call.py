@@ -16,13 +16,15 @@ from recovery.capture import Capture, capture, commit_look
 from recovery.context import Context
 from recovery.decision import decide
 from recovery.facts import AttemptFact
+from recovery.fallback import open_obligation
 from recovery.files import ready_side
 from recovery.gather import Evidence
 from recovery.labels import NOT_ACTED_ON, Label
 from recovery.left_behind import handle_outsiders
+from recovery.modes import commit_image
 from recovery.perform import complete_obligation, describe_refusal, gather_all
 from recovery.person_restore import undone_calls
-from recovery.restore import open_obligation, sync_workspace
+from recovery.restore import sync_workspace
 from recovery.root import check_root
 from recovery.state import CallState, Obligation
 from recovery.words import WORDS
@@ -125,7 +127,7 @@ def _commit_accepted(context: Context, root: str, side: str, evidence: Evidence)
         Record(events.Synced(now, found.root, context.host.boot_id())),
         *_ends(context, obligation, found),
     ]
-    context.journal.append(records, found.blobs, "accepted")
+    commit_image(context, found, records, "accepted")
     return found
 
 
@@ -183,5 +185,5 @@ def _decided(context: Context, label: Label, evidence: Evidence) -> Record:
     number, attempt = (call.number, call.last.number) if call else (None, None)
     facts = evidence.facts.named()
     return Record(
-        events.RecoveryDecided(context.clock.now_ms(), label.value, number, attempt, False, None, None, "transactional", facts)
+        events.RecoveryDecided(context.clock.now_ms(), label.value, number, attempt, False, None, None, context.journal.state.mode, facts)
     )  # fmt: skip

@@ -11,6 +11,7 @@ from eventlog.show import show_text
 from recovery.context import Context
 from recovery.decision import decide
 from recovery.facts import LogFact, RootFact
+from recovery.fallback import choose_fallback
 from recovery.files import take_root
 from recovery.gather import Evidence
 from recovery.labels import NOT_ACTED_ON, Label
@@ -38,9 +39,10 @@ def rebuild(context: Context) -> None:
     label = decide(evidence.facts)
     check_away(context.root, context.journal.state)
     _check_about_root(context, label, evidence)
-    taken = take_root(context, "accepted" if evidence.facts.root is RootFact.OTHER else "rebuilt")
     is_obliged = context.journal.state.obligation is not None
-    decision = [] if is_obliged else [Record(decided_restore(context, Label.REBUILD_BY_PERSON, evidence.facts.named(), None))]
+    fallback = None if is_obliged else choose_fallback(context, None)
+    taken = take_root(context, "accepted" if evidence.facts.root is RootFact.OTHER else "rebuilt")
+    decision = [] if is_obliged else [Record(decided_restore(context, Label.REBUILD_BY_PERSON, evidence.facts.named(), None, fallback))]
     context.journal.append([*decision, Record(taken)], (), "decision")
     complete_obligation(context)
 

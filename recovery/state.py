@@ -18,13 +18,19 @@ from eventlog.reader import StoredEvent
 from recovery import frozen
 from recovery.call_list import CallList
 from recovery.labels import RENEWALS, Label
+from recovery.mode_state import ModeState, begin_modes, fold_switched, fold_taken
 from recovery.script import decode_bytes
 from recovery.workspace.profile import Profile, profile_of
 from recovery.workspace.values import Untracked
 
+FALLBACK = "fallback_checkpoint"
+"""The fact of a decision to restore that names the older checkpoint which stands in for the newest."""
 FoldImage = Callable[[ImageTree, Sequence[Change]], ImageTree]
 TO_RESTORE = "to_restore"
 """The fact of a decision to restore that counts the paths that differed then."""
+
+EXCLUDED = "excluded"
+"""The fact of a person's decision that names the path that no image holds from then on."""
 
 NEW_GENERATION = "new_generation"
 """The fact of a decision to make the ledger anew that says which generation the new one has."""
@@ -39,6 +45,8 @@ class AttemptState:
     key: str
     is_restored: bool = False
     is_void: bool = False
+    at_ms: int = 0
+    is_redacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,8 @@ class CallState:
     request_id: str = ""
     request_digest: str = ""
     forked: events.ForkedCall | None = None
+    work_ms: int = 0
+    """From the finished attempt's intent to its outcome: what doing it again would cost."""
 
     @property
     def last(self) -> AttemptState:
@@ -78,8 +88,15 @@ class Obligation:
     attempt: int | None
     target_seq: int
     target_root: str
+    is_fallback: bool = False
+    """The target is an older image, because the head image has no checkpoint that is whole (C7)."""
     to_restore: int = 0
     """How many paths differed when it was decided; 0 where the log does not say."""
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether the head moves to an older image: not what stands beside the head image may stay then, but what stood beside that one."""
+        return self.is_fallback or self.label == Label.RESTORE_BY_PERSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +142,8 @@ class SessionState:
     has_driver: bool = False
     untracked_since: tuple[tuple[int, tuple[Untracked, ...]], ...] = ()
     root_recorded: events.RootIdentity | None = None
+    excluded_seq: int = 0
+    """The newest decision of a person to exclude a path; the image without it stands in the event after it."""
     taken_back: int = 0
     """The call whose lost intent was appended again from the ledger's bytes (D2); 0: none was."""
     behind_seq: int = 0
@@ -143,11 +162,35 @@ class SessionState:
     """False for a session that was forked, imported or moved and has no workspace yet; `opened` names none then."""
     inputs: tuple[events.ForkedInput, ...] = ()
     """What was admitted, in order."""
+    modes: ModeState = field(default_factory=ModeState)
+    observed_seq: int = 0
+    """The newest event that recorded a change made outside any call."""
+    fallback_seq: int = 0
+    """The newest decision to restore an older image because the head's was not to be had."""
+    lost_calls: int = 0
+    """Finished calls that were undone by such decisions (C7)."""
 
     @property
     def generation(self) -> int:
         """The generation of the ledger in force."""
         return self.renewed_generation or self.opened.generation
+
+    @property
+    def mode(self) -> events.Mode:
+        """The mode in force."""
+        return self.modes.mode
+
+    @property
+    def unsaved_calls(self) -> tuple[CallState, ...]:
+        """The finished calls that the newest checkpoint does not have, in order: what would be lost, or replayed, with the workspace."""
+        newest = self.modes.newest.seq if self.modes.newest is not None else 0
+        found: list[CallState] = []
+        for call in reversed(self.calls):
+            if 0 < call.settled_seq < newest:
+                break
+            if call.ended == "finished" and call.undone_by is None:
+                found.append(call)
+        return tuple(reversed(found))
 
     @property
     def root_identity(self) -> events.RootIdentity:
@@ -198,10 +241,13 @@ def fold_stream(stored: Iterable[StoredEvent], where: str) -> SessionState:
     untracked = read_untracked(opened.untracked)
     profile = profile_of(opened)
     since = ((1, untracked),)
-    state = SessionState(opened, 1, first.hash.hex(), 0, "", image, 1, "", opened.root, untracked, profile, untracked_since=since)
+    modes = begin_modes(opened)
+    state = SessionState(
+        opened, 1, first.hash.hex(), 0, "", image, 1, "", opened.root, untracked, profile, untracked_since=since, modes=modes
+    )  # fmt: skip
     if forked is not None:
-        calls = CallList(_carry_calls(forked, where))
-        state = replace(state, calls=calls, is_placed=False, inputs=tuple(forked.inputs))
+        calls = _carry_calls(forked, where)
+        state = replace(state, calls=CallList(calls), is_placed=False, inputs=tuple(forked.inputs))
     draft = Draft(image)
 
     def fold_on(unchanged: ImageTree, changes: Sequence[Change]) -> ImageTree:
@@ -268,7 +314,8 @@ def _fold(state: SessionState, stored: StoredEvent, where: str, fold_image: Fold
         case events.DriverStarted() as event:
             return replace(state, floor=stored.epoch, boot_id=event.identity.boot_id, is_restored_this_epoch=False, has_driver=True)
         case events.WorkspaceObserved() as event:
-            return replace(state, root=event.root, untracked=read_untracked(event.untracked))
+            seq = stored.seq if stored.changes else state.observed_seq
+            return replace(state, root=event.root, untracked=read_untracked(event.untracked), observed_seq=seq)
         case events.AttemptStarted() as event:
             return _fold_attempt(state, event, stored.seq, place)
         case events.CallSettled() as event:
@@ -285,6 +332,12 @@ def _fold(state: SessionState, stored: StoredEvent, where: str, fold_image: Fold
             return replace(state, is_finished=True)
         case events.RootRecorded() as event:
             return replace(state, root_recorded=event.identity)
+        case events.CheckpointTaken() as event:
+            return replace(state, modes=fold_taken(state.modes, event, stored.seq, state.root, place))
+        case events.ModeSwitched() as event:
+            return replace(state, modes=fold_switched(state.modes, event, place))
+        case events.CallReplayed() as event:
+            return _fold_replayed(state, event, place)
         case events.PauseRequested() as event:
             return state if state.is_paused else replace(state, pause_asked=event.reason)
         case events.SessionPaused():
@@ -303,13 +356,7 @@ def _fold(state: SessionState, stored: StoredEvent, where: str, fold_image: Fold
             return state
         case events.SessionForked():
             raise CorruptError(f"{place}: session_forked, which is a first event only")
-        case (
-            events.CallReplayed()
-            | events.CheckpointTaken()
-            | events.ModeSwitched()
-            | events.SessionMoved()
-            | events.SessionFailed()
-        ) as event:
+        case (events.SessionMoved() | events.SessionFailed()) as event:
             moved = "it was moved away and lives on where its bundle was imported" if isinstance(event, events.SessionMoved) else event.kind
             raise NeedsPersonError(f"{place}: {moved}; this version keeps such a session and does not drive it")
 
@@ -331,6 +378,8 @@ def _check_legal(state: SessionState, event: events.Event, place: str) -> None:
             raise CorruptError(f"{place}: {event.kind} while the session is paused")
         case events.SessionPaused() | events.ApprovalAsked() if call is not None:
             raise CorruptError(f"{place}: {event.kind} while call {call.number} is open")
+        case events.WorkspaceObserved() if state.excluded_seq == state.head_seq:
+            pass  # an image without the path, and nothing else: whatever the open call did is as unknown as before
         case events.AttemptStarted() | events.WorkspaceObserved() if call is not None and is_cut:
             raise CorruptError(f"{place}: {event.kind} while call {call.number} attempt {call.last.number} is neither restored nor void")
         case events.SessionFinished() if call is not None:
@@ -375,7 +424,7 @@ def _replayable(event: events.AttemptStarted) -> str:
 
 
 def _fold_attempt(state: SessionState, event: events.AttemptStarted, seq: int, place: str) -> SessionState:
-    attempt = AttemptState(event.attempt, seq, event.key)
+    attempt = AttemptState(event.attempt, seq, event.key, at_ms=event.at_ms, is_redacted=event.redacted)
     open_call = state.open_call
     if open_call is None:
         _check_approved(state, event, place)
@@ -409,7 +458,8 @@ def _fold_settled(state: SessionState, event: events.CallSettled, seq: int, plac
     if call is None or call.number != event.call or call.last.number != event.attempt:
         raise CorruptError(f"{place}: call {event.call} attempt {event.attempt} is settled and is not open")
     undone_by = state.behind_seq if event.label == Label.LOG_BEHIND_RESTORE else call.undone_by
-    settled = replace(call, ended=event.ended, root=event.root, settled_seq=seq, undone_by=undone_by)
+    work_ms = max(0, event.at_ms - call.last.at_ms)
+    settled = replace(call, ended=event.ended, root=event.root, settled_seq=seq, undone_by=undone_by, work_ms=work_ms)
     calls = state.calls.with_newest(settled)
     return replace(state, calls=calls, root=event.root, untracked=read_untracked(event.untracked))
 
@@ -420,7 +470,16 @@ def _fold_undone(state: SessionState, event: events.CallUndone, place: str) -> S
     if call is None or call.ended != "finished" or call.undone_by is not None:
         raise CorruptError(f"{place}: call {event.call} is undone and is not a finished call that still stands")
     calls = (*state.calls[: event.call - 1], replace(call, undone_by=event.decision_seq), *state.calls[event.call :])
-    return replace(state, calls=CallList(calls))
+    lost = state.lost_calls + (event.decision_seq == state.fallback_seq)
+    return replace(state, calls=CallList(calls), lost_calls=lost)
+
+
+def _fold_replayed(state: SessionState, event: events.CallReplayed, place: str) -> SessionState:
+    """C3: a call that is run again from a checkpoint is a finished one, and reaches the root that it had."""
+    call = state.calls[event.call - 1] if 0 < event.call <= len(state.calls) else None
+    if call is None or call.ended != "finished" or call.undone_by is not None or call.root != event.root:
+        raise CorruptError(f"{place}: call {event.call} is replayed to an image that no finished call of it had")
+    return replace(state, root=event.root)
 
 
 def _fold_decided(state: SessionState, event: events.RecoveryDecided, seq: int, place: str) -> SessionState:
@@ -431,6 +490,9 @@ def _fold_decided(state: SessionState, event: events.RecoveryDecided, seq: int, 
         if not isinstance(generation, int) or generation <= state.generation:
             raise CorruptError(f"{place}: {event.label} names no ledger of a newer generation than {state.generation}")
         return replace(state, renewed_generation=generation, renewed_seq=seq)
+    if event.label == Label.EXCLUDE_BY_PERSON:
+        left_out = state.profile.left_out | {decode_bytes(event.facts.get(EXCLUDED), f"{place}: {EXCLUDED}")}
+        return replace(state, profile=replace(state.profile, left_out=left_out), excluded_seq=seq)
     if event.label == Label.LOG_BEHIND_ADOPT:
         return replace(state, taken_back=event.call or 0)
     if not event.obligation:
@@ -441,8 +503,9 @@ def _fold_decided(state: SessionState, event: events.RecoveryDecided, seq: int, 
         raise CorruptError(f"{place}: an obligation without a target, or beside another")
     counted = event.facts.get(TO_RESTORE)
     to_restore = counted if isinstance(counted, int) else 0
-    obligation = Obligation(seq, event.label, event.call, event.attempt, event.target_seq, event.target_root, to_restore)
-    return replace(state, obligation=obligation)
+    is_fallback = event.facts.get(FALLBACK) is not None
+    obligation = Obligation(seq, event.label, event.call, event.attempt, event.target_seq, event.target_root, is_fallback, to_restore)
+    return replace(state, obligation=obligation, fallback_seq=seq if is_fallback else state.fallback_seq)
 
 
 def _fold_restored(state: SessionState, event: events.RestoreFinished, place: str) -> SessionState:
@@ -452,7 +515,7 @@ def _fold_restored(state: SessionState, event: events.RestoreFinished, place: st
     if event.root != obligation.target_root and not event.accepted:
         raise CorruptError(f"{place}: restore_finished with another image than decision {event.decision_seq} aims at")
     state = replace(state, obligation=None, is_restored_this_epoch=True, root=event.root)
-    if obligation.label == Label.RESTORE_BY_PERSON and not event.accepted:
+    if obligation.goes_back and not event.accepted:
         state = replace(state, approval=None)  # the script may go on from another call
         state = replace(state, untracked=state.untracked_at(obligation.target_seq))
     if obligation.call is None:

@@ -2,6 +2,12 @@
 
 from recovery.labels import Label
 
+
+def word_of(label: str) -> str:
+    """What a label out of a log means."""
+    return WORDS[Label(label)]
+
+
 WORDS: dict[Label, str] = {
     Label.COMPLETE_RESTORE: "a restore was begun and not ended; it is carried out to its end before anything else",
     Label.COMPLETE_REBUILD: "a restore was begun and the workspace root is gone: it is made anew and the restore carried out to its end",
@@ -33,5 +39,7 @@ WORDS: dict[Label, str] = {
     Label.NOT_RUN_BY_PERSON: "a person says that the call did not run: the image before it is restored, then it runs",
     Label.UNDO_BY_PERSON: "a person had the call undone: the image before it is restored, and it ends interrupted",
     Label.ACCEPT_BY_PERSON: "a restore did not end, and a person took the workspace as it was found",
+    Label.EXCLUDE_BY_PERSON: "a person excluded a path, which no image holds from then on",
+    Label.DISCARD_BY_PERSON: "a person had what the call made deleted, for want of room to keep it",
     Label.RESTORE_BY_PERSON: "a person had the image of an earlier event restored: the calls after it are undone",
 }

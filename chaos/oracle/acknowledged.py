@@ -31,12 +31,23 @@ def judge_acknowledged(evidence: Evidence) -> Finding | None:
     for number, output in enumerate(outputs, 1):
         newest = 0
         for acknowledgement in read_acknowledgements(number, output):
+            if is_taken_back(evidence, number, acknowledgement):
+                continue
             finding = check_one(stream, acknowledgement, newest)
             if finding is not None:
                 return finding
             newest = acknowledgement.call
             count += 1
-    return passed(f"{count} acknowledgements") if count else unknown("no driver acknowledged anything")
+    is_told = count or evidence.request.put_back is not None
+    return passed(f"{count} acknowledgements") if is_told else unknown("no driver acknowledged anything")
+
+
+def is_taken_back(evidence: Evidence, number: int, acknowledgement: Acknowledgement) -> bool:
+    """Whether the log that this was said of was taken away, and an older one put back: what became of its call is for `lost-work`."""
+    if evidence.request.put_back is None:
+        return False
+    head, outputs = evidence.request.put_back
+    return number <= outputs and acknowledgement.seq > head
 
 
 def read_acknowledgements(number: int, output: bytes) -> Iterator[Acknowledgement]:

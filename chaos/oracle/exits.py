@@ -8,6 +8,8 @@ from .calls import Call, calls_of
 from .evidence import Evidence
 from .values import Event, Exit, Finding, failed, name_event, passed, unknown
 
+RAN_BY_PERSON = "ran_by_person"
+
 
 def judge_exits(evidence: Evidence) -> Finding | None:
     """The exit of each finished script call equals the reference's, and an interrupted call has none. Left out without reference exits."""
@@ -37,6 +39,8 @@ def check_settlement(call: Call, settled: Event, reference: Mapping[int, Exit]) 
     recorded = settled.payload["exit"]
     if settled.payload["ended"] != "finished":
         return None if recorded is None else differ("an interrupted call has an exit", "none", recorded, settled)
+    if settled.payload["label"] == RAN_BY_PERSON:
+        return None if recorded is None else differ("a person said that it ran, and an exit is made up", "none", recorded, settled)
     index = call.script_index()
     wanted = None if index is None else reference.get(index)
     if wanted is None or read_exit(recorded) == wanted:

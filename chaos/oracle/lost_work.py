@@ -1,13 +1,13 @@
 """Oracle `lost-work`: how many calls that were acknowledged before a crash are not in the log's head any more, against the bound that is
 stated for it: none in a session that keeps its image in the log, `lost_work_bound` of its first event in one that keeps checkpoints, and
-beside that what the request says was taken away with the log itself (`may_lose`).
+beside that what the request says was taken away with the log itself (`put_back`).
 
 Calls that a person undid are not lost: they were given up.
 """
 
 from dataclasses import dataclass
 
-from .acknowledged import Acknowledgement, read_acknowledgements
+from .acknowledged import Acknowledgement, is_taken_back, read_acknowledgements
 from .evidence import Evidence, known
 from .laundering import is_end_by_person
 from .values import Finding, Stream, failed, passed
@@ -28,10 +28,12 @@ def measure_lost_work(evidence: Evidence) -> LostWork | None:
     if outputs is None:
         return None
     stream = evidence.stream()
-    told = [one for number, output in enumerate(outputs, 1) for one in read_acknowledgements(number, output) if one.call]
+    said = [(number, one) for number, output in enumerate(outputs, 1) for one in read_acknowledgements(number, output) if one.call]
+    told = [one for _, one in said]
+    taken = {one.call for number, one in said if is_taken_back(evidence, number, one)}
     given_up = undone_by_person(stream)
     lost = tuple(sorted({one.call for one in told if not stands(stream, one) and one.call not in given_up}))
-    return LostWork(lost, len(told), bound_of(stream) + evidence.request.may_lose)
+    return LostWork(lost, len(told), bound_of(stream) + len(taken))
 
 
 def judge_lost_work(evidence: Evidence) -> Finding | None:

@@ -10,6 +10,8 @@ from .request import JudgeRequest
 from .values import Event, Finding, Stream, failed, name_event, passed, unknown
 
 VOIDED = "void_and_run"
+UNKNOWN_ENDS = frozenset({"ran_by_person"})
+"""Labels of calls that are finished though nobody knows how they ended."""
 Rule = Callable[[JudgeRequest, Stream, list[Call]], Finding | None]
 
 
@@ -58,6 +60,8 @@ def settlement_problem(call: Call, settled: Event) -> str | None:
         return f"call {call.number} starts an attempt after it was settled"
     if settled.payload["ended"] == "interrupted":
         return None
+    if settled.payload["label"] in UNKNOWN_ENDS and settled.payload["exit"] is not None:
+        return f"call {call.number} finished on a person's word, and its exit, which nobody knows, is told"
     newest = call.attempts[-1].payload["attempt"] if call.attempts else None
     if newest is None or settled.payload["attempt"] != newest:
         return f"call {call.number} finished attempt {settled.payload['attempt']}, its newest is {newest}"

@@ -23,7 +23,7 @@ What follows may be left out (default in brackets); `request_items.py` has the f
 | `converges_to_parts` | that run's `final_parts`: with them a finding says what differs, with its `listing` in them also where (null) |
 | `edits` | what somebody else did to the workspace, in order; null: not told, and `outside_edits` counts instead (null) |
 | `displaced` | what the runner saw before it started a driver and what is otherwise at the end (empty) |
-| `may_lose` | how many acknowledged calls were taken away with the log itself (0) |
+| `put_back` | `[seq, outputs]`: after that many outputs the log's files were put back as they were when this was its newest event (null) |
 | `suspect` | whether each oracle is asked again about spoiled evidence, which it must notice (true) |
 | `frozen` | what it saw before it woke a frozen process that a newer epoch had overtaken, and after that one's end (empty) |
 
@@ -83,7 +83,7 @@ class JudgeRequest:
     displaced: tuple[Seen, ...]
     frozen: tuple[Woken, ...]
     suspect: bool = True
-    may_lose: int = 0
+    put_back: tuple[int, int] | None = None
 
 
 def text(value: Any) -> str:
@@ -182,7 +182,7 @@ def parse_judge_request(request: Mapping[str, Any]) -> JudgeRequest:
         superseded=take(request, "superseded", lambda value: tuple(map(pair, value))),
         quarantine=take(request, "quarantine", or_null(path)),
         history=take_or(request, "history", False, flag),
-        may_lose=take_or(request, "may_lose", 0, number),
+        put_back=take_or(request, "put_back", None, or_null(pair)),
         suspect=take_or(request, "suspect", True, flag),
         converges_to=take_or(request, "converges_to", None, or_null(text)),
         converges_to_parts=take_or(request, "converges_to_parts", None, or_null(final_parts_from_json)),

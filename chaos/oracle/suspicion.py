@@ -178,7 +178,8 @@ def with_lost_call(evidence: Evidence) -> Evidence | None:
     """One more driver that acknowledged a call of which the log has nothing."""
     outputs = known(evidence.acknowledged)
     spoiled = None if outputs is None else replace(evidence, acknowledged=(*outputs, b"ACK 999999 999999 " + b"0" * 64 + b"\n"))
-    return None if spoiled is None else asked(spoiled, may_lose=-bound_of(evidence.stream()))
+    is_bounded = bound_of(evidence.stream()) > 0 or evidence.request.put_back is not None
+    return None if spoiled is None or is_bounded else spoiled
 
 
 def with_stale_target(evidence: Evidence) -> Evidence:

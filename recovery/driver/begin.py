@@ -10,12 +10,14 @@ from eventlog.preflight import check_writable_place
 from eventlog.reader import Reader
 from eventlog.show import show_text
 from eventlog.values import StreamId
+from recovery.checkpoints.vault import Vault
 from recovery.driver.order import Order, Ports, finished_error
 from recovery.journal import Known, only_stream, read_state
 from recovery.opening import (
     check_log_exists,
     check_places,
     ensure_ledger,
+    find_vault,
     is_finished,
     log_missing,
     log_path,
@@ -43,6 +45,7 @@ class Begun:
     root: str
     known: Known
     holders: Holders
+    vault: Vault | None = None
 
     @property
     def name(self) -> str:
@@ -89,9 +92,11 @@ def begin(order: Order, settings: Settings, ports: Ports) -> Begun:
     _check_left_behind(known[0].opened.script, settings, setting)
     if known[0].is_finished and order.act is not None:
         raise finished_error(order.state, name)
+    vault = None
     if not known[0].is_finished:
+        vault = find_vault(known[0], settings.checkpoints, ports.clock)
         ensure_ledger(known[0], space_paths(order.state))
-    return Begun(order, settings, ports, setting, bubblewrap, root, known, holders)
+    return Begun(order, settings, ports, setting, bubblewrap, root, known, holders, vault)
 
 
 def _check_left_behind(script: list[dict[str, Any]], settings: Settings, setting: MarkSetting) -> None:
@@ -120,7 +125,7 @@ def _find_bubblewrap(order: Order, settings: Settings, root: str, script: Sequen
     override = space_override(settings)
     calls = [call for call in script if isinstance(call, BashCall) and (override or call.space) == "namespaced"]
     is_asked = bool(calls) or (order.takes_calls and override == "namespaced")
-    if order.act is not None or not is_asked:  # an act runs none
+    if (order.act is not None and not order.act.runs_commands) or not is_asked:
         return None
     keeps = settings.left_behind == "keep" or any((settings.left_behind or call.left_behind) == "keep" for call in calls)
     _check_writable(order.state, settings.space_writable)

@@ -130,7 +130,7 @@ def _take_over(
     return Context(
         ports.clock, ports.host, ports.ids, begun.root, settings.command_environment, paths, journal, ledger, space, say, tell, sweep,
         order.accept_outside, scanner, Watch(begun.root) if settings.hints == "watch" else None, settings.left_behind,
-        space_override(settings),
+        space_override(settings), begun.vault, order.accept_lost,
     )  # fmt: skip
 
 

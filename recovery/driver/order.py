@@ -32,6 +32,7 @@ class Act:
     command: str
     may_claim: bool = True
     is_fresh: bool = False
+    runs_commands: bool = False  # it may run those of the open call
     are_processes_dead: bool = False  # a person says so, of what cannot be proved (recovery settle --processes-dead)
 
 
@@ -47,6 +48,7 @@ class Order:
     act: Act | None = None
     finish: bool = False
     takes_calls: bool = False
+    accept_lost: int = 0
 
 
 def finished_error(state: str, name: str) -> NeedsPersonError:

@@ -11,6 +11,7 @@ from recovery.agent import AskApproval, AskPerson, AwaitAnswer, RunNext, ScriptD
 from recovery.capture import Capture, capture_outside, commit_look
 from recovery.context import Context
 from recovery.driver.order import Order
+from recovery.modes import commit_image
 from recovery.perform import recover
 from recovery.restore import sync_workspace
 from recovery.script import call_from_json
@@ -75,7 +76,9 @@ def finish(context: Context) -> int:
     sync_workspace(context.root, "finish")
     synced = events.Synced(now, root, context.host.boot_id())
     context.journal.append([Record(synced), Record(events.SessionFinished(now, root))], (), "finish")
-    context.tell(f"session {context.journal.stream} finished: image {root}")
+    state = context.journal.state
+    lost = f"; lost_calls={state.lost_calls} bound={state.modes.bound}" if state.opened.checkpoints is not None else ""
+    context.tell(f"session {context.journal.stream} finished: image {root}{lost}")
     return 0
 
 
@@ -137,5 +140,5 @@ def _observe(context: Context) -> Capture:
     found = capture_outside(context, whole=True)
     if found.differs:
         observed = events.WorkspaceObserved(context.clock.now_ms(), found.root, found.untracked)
-        context.journal.append([Record(observed, found.changes)], found.blobs, "observed")
+        commit_image(context, found, [Record(observed, found.changes)], "observed")
     return found

@@ -146,7 +146,8 @@ def _check_room(plan: RestorePlan, side: str, pack: _Pack, recorded: int) -> Non
         )
     if needed > free:
         raise FullError(
-            f"the restore needs {needed} bytes and {free} are free beside the workspace; nothing was moved. Free space and try again"
+            f"the restore needs {needed} bytes and {free} are free beside the workspace; nothing was moved. Free space and try again, "
+            "or `recovery settle STATE_DIR --discard CALL` deletes what the call made, for ever, and restores then"
         )
     nodes = sum(isinstance(action, MakeDirectory | StageDirectory | PlaceFile | PlaceLink | PlacePipe) for action in plan.actions)
     if room.f_files and nodes > room.f_favail:

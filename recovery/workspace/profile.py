@@ -1,4 +1,5 @@
-"""What a session leaves out of its images, and what it tracks beside the rest. Fixed when the session begins.
+"""What a session leaves out of its images, and what it tracks beside the rest. Fixed when the session begins, but for the paths that a
+person leaves out because they cannot be read.
 
 Patterns are lines of a `.gitignore` at the workspace's root (library `pathspec`): of several that match, the last decides, `!` takes
 back, a `/` at the end means directories only. What lies in an excluded directory is never looked at, so that no `!` brings it back, as in
@@ -24,11 +25,13 @@ MOST_PATTERNS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Raises MisuseError for a line that is no pattern: one sentence that names it."""
+    """Raises MisuseError for a line that is no pattern: one sentence that names it. `left_out` are the paths that a person excluded while
+    the session went on (C5): as little looked at as what a pattern matches, and no part of the name of an image."""
 
     excludes: tuple[str, ...] = ()
     owners: bool = False
     acls: bool = False
+    left_out: frozenset[bytes] = field(default=frozenset(), compare=False)
     _compiled: "GitIgnoreSpec | None" = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
@@ -37,10 +40,17 @@ class Profile:
 
     def matches(self, path: bytes, is_directory: bool) -> bool:
         """Whether a path whose parents are not excluded is."""
+        if path in self.left_out:
+            return True
         if self._compiled is None:
             return False
         text = path.decode("utf-8", "surrogateescape")
         return self._compiled.match_file(text + "/" if is_directory else text)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether anything is excluded, by pattern or by a person."""
+        return bool(self.excludes or self.left_out)
 
     @property
     def track(self) -> list[Tracked]:

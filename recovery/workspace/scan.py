@@ -132,6 +132,7 @@ class Scanner:
 
     def _binding(self, identity: tuple[int, int]) -> stat_cache.Binding:
         excludes: tuple[str, ...] = tuple(getattr(self._profile, "excludes", ()))
+        excludes += tuple(sorted(os.fsdecode(b"/" + path) for path in getattr(self._profile, "left_out", ())))
         track = tuple(name for name in ("owners", "acls") if getattr(self._profile, name, False))
         return stat_cache.Binding(self._boot_id, *identity, self._reserved, excludes, track)
 

@@ -9,6 +9,8 @@ OUTSIDE_LINK = "outside link"
 FLAGS = "flags"
 ATTRIBUTE = "attribute"
 ACL = "acl"
+OVER_LIMIT = "over limit"
+"""Not of a scan: an outcome lists the root so where the workspace has grown above a limit and was not read (rule C8)."""
 PARTS = (OUTSIDE_LINK, FLAGS, ATTRIBUTE, ACL)
 """Kinds of what is tracked in part: the path stands in the image, and this of it does not."""
 

@@ -32,6 +32,9 @@ class Excluding(Protocol):
     def excludes(self) -> tuple[str, ...]: ...
 
     @property
+    def left_out(self) -> frozenset[bytes]: ...
+
+    @property
     def owners(self) -> bool: ...
 
     @property
@@ -89,7 +92,7 @@ class Walk:
         self._trust = trust
         self._careful = None if mount_points is None else {point.rpartition(b"/")[0] for point in mount_points}
         self._root_status: Status = look_through(root)
-        self._profile = profile if profile is not None and profile.excludes else None
+        self._profile = profile if profile is not None and (profile.excludes or profile.left_out) else None
         self._tracking = Tracking(profile.owners, profile.acls) if profile is not None else Tracking()
         self._reserved = reserved
         self._keep = keep

@@ -20,6 +20,7 @@ actions = st.one_of(
     st.builds(lambda who, do: Action("", do, who), whos, st.sampled_from(["kill", "freeze", "wake", "release", "end"])),
     st.just(Action("", "start")),
     st.builds(lambda at, what: Action(at, "lose", path=what), st.one_of(st.just(""), _at), st.sampled_from(sorted(LOSSES))),
+    st.builds(lambda at: Action(at, "keep", path="log"), _at),
     st.builds(lambda who, words: Action("", "parked", who, path=words), whos, paths),
     st.builds(lambda command: Action("", "person", path=command), paths),
     st.builds(

@@ -55,13 +55,14 @@ def test_each_verb_has_a_text_of_its_own() -> None:
         Action("", "edit", path="a", content=""),
         Action(STEP, "lose", path="root moved"),
         Action("", "lose", path="files"),
+        Action(STEP, "keep", path="log"),
         Action("", "parked", "driver@2", path="root_replaced"),
         Action("", "person", path="settle --rebuild"),
     )
     assert format_plan(plan) == (
         f"wait shim.1@1:running:1; kill {STEP}; kill who command@1; freeze {STEP}; freeze who driver@1; wake driver@1; "
         f'killed driver@1; release shim.1@1; start; end driver@2; edit {STEP} "a b;c" "say \\"x\\"\\n"; edit {STEP} "a"; edit "a" ""; '
-        f'lose {STEP} "root moved"; lose "files"; parked driver@2 "root_replaced"; person "settle --rebuild"'
+        f'lose {STEP} "root moved"; lose "files"; keep {STEP} "log"; parked driver@2 "root_replaced"; person "settle --rebuild"'
     )
     assert {action.do for action in plan} == set(VERBS)
 

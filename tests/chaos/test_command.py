@@ -232,9 +232,8 @@ def test_the_run_directory_names_every_label_of_recovery(campaign: Callable[...,
     assert campaign() == 0
     labels = json.loads((tmp_path / "run" / "config.json").read_text())["labels"]
     assert [(one["label"], one["acted_on"]) for one in labels] == [(label.value, label not in NOT_ACTED_ON) for label in Label]
-    by_person, by_root = {"restore_by_person", "rebuild_by_person"}, {"root_lost", "root_lost_by_call", "complete_rebuild"}
     unreachable = {one["label"] for one in labels if one["unreachable"]}
-    assert unreachable == {"restore_unsynced_head", "interrupt_restored"} | by_person | by_root
+    assert unreachable == {"root_unmounted", "accept_by_person", "exclude_by_person", "discard_by_person"}
 
 
 def test_coverage_that_is_required_and_missing_makes_the_campaign_unknown(

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 
 from chaos.actions import parse_plan
 from chaos.drivers import Place
 from chaos.losses import LOSSES
 from chaos.results import TrialResult, Verdict
 from chaos.scenario import Scenario
-from chaos.taking import TAKING
+from chaos.taking import TAKING, keep_log
 from chaos.zygote_client import ProcessZygote
 from eventlog.errors import MisuseError
 from tests.chaos.fakes import make_scenario
@@ -49,6 +50,16 @@ def staged(place: Place) -> Place:
     (place.work / "d").mkdir(parents=True)
     (place.work / "d" / "f").write_text("f")
     (place.work / "g").write_text("g")
+    place.ledger.parent.mkdir(parents=True)
+    previous, lines = b"", []
+    for body in (b'{"op":"ledger","ledger_id":"%s"}' % (b"1" * 32), b'{"op":"advance"}', b'{"op":"collect"}'):
+        previous = blake3(previous + body).hexdigest(16).encode()
+        lines.append(previous + b" " + body + b"\n")
+    place.ledger.write_bytes(b"".join(lines))
+    (place.state / "log.sqlite").write_text("the first commit")
+    keep_log(place)
+    (place.state / "log.sqlite").write_text("the first commit and the second")
+    (place.state / "log.sqlite-wal").write_text("the third")
     return place
 
 
@@ -68,6 +79,36 @@ def test_an_empty_directory_in_its_place_is_another_one(staged: Place) -> None:
     before = os.stat(staged.work).st_ino
     TAKING["root emptied"].carry_out(staged)
     assert os.stat(staged.work).st_ino != before
+
+
+def test_a_log_that_was_put_back_has_nothing_beside_it_that_is_newer(staged: Place) -> None:
+    TAKING["log"].carry_out(staged)
+    assert (staged.state / "log.sqlite").read_text() == "the first commit"
+    assert not (staged.state / "log.sqlite-wal").exists()
+
+
+def test_an_exchanged_ledger_verifies_and_is_another_one(staged: Place) -> None:
+    before = staged.ledger.read_bytes()
+    TAKING["ledger exchanged"].carry_out(staged)
+    assert staged.ledger.read_bytes().count(b"\n") == before.count(b"\n") and not TAKING["ledger damaged"].is_done(staged)
+
+
+@pytest.mark.parametrize(
+    ("plan", "label"),
+    [
+        ('kill driver@1:outcome.commit.before:2; lose "ledger removed"', "ledger_lost"),
+        ('kill driver@1:outcome.commit.before:2; lose "ledger damaged"', "ledger_damaged"),
+        ('kill driver@1:outcome.commit.before:2; lose "ledger exchanged"', "ledger_exchanged"),
+        ('kill driver@1:outcome.commit.before:2; lose "machine"', "ledger_lost"),
+        ('keep driver@1:intent.commit.before:2 "log"; kill driver@1:outcome.commit.before:2; lose "log"', "log_behind_adopt"),
+        ('keep driver@1:outcome.commit.before:1 "log"; kill driver@1:finish.commit.before:1; lose "log"', "log_behind_restore"),
+    ],
+)
+def test_what_the_ledger_or_the_log_lost_leads_to_its_row(plan: str, label: str, run: Run) -> None:
+    result = run(plan)
+    assert result.verdict is Verdict.PASS, result.reason
+    assert result.decisions[0] == label
+    assert result.lost_calls == result.bound == (2 if label == "log_behind_restore" else 0) or label == "log_behind_adopt"
 
 
 @pytest.mark.parametrize("loss", ["root removed", "root emptied", "root moved"])
@@ -139,6 +180,7 @@ def test_a_person_s_command_that_fails_is_a_failure(run: Run) -> None:
         ('lose "the keys"', "unknown loss 'the keys'; use root removed, "),
         ("lose", "lose needs a loss in quotes"),
         ('parked "x"', "parked takes a process"),
+        ('keep driver@1:decided:1 "keys"', 'unknown copy \'keys\'; what can be kept is "log"'),
         ("person", "person needs a command in quotes"),
         ('lose "files" "x"', "lose needs a loss in quotes"),
     ],

@@ -56,12 +56,18 @@ MISTAKES = {
     "no tables": ({"kill": []}, "file: trials must be [[trials]] tables"),
     "no table": (["kill"], "file: trials 1: expected a table, found str"),
     "unknown key": ([{}, {"kil": []}], "file: trials 2: unknown key 'kil'; a set of trials has before, call, until, kill, freeze"),
-    "unknown role": ([{"kill": ["drivers"]}], "file: trials 1: kill must be a list of driver, spawner, shim, worker; found ['drivers']"),
-    "one role": ([{"freeze": "driver"}], "file: trials 1: freeze must be a list of driver, spawner, shim, worker; found 'driver'"),
+    "unknown role": (
+        [{"kill": ["drivers"]}], "file: trials 1: kill must be a list of driver, spawner, shim, worker, redriver; found ['drivers']"
+    ),
+    "one role": (
+        [{"freeze": "driver"}], "file: trials 1: freeze must be a list of driver, spawner, shim, worker, redriver; found 'driver'"
+    ),
     "a shim by number": ([{"freeze": ["shim.1"]}], "file: trials 1: freeze must be a list of driver"),
-    "before": ([{"before": 3}], 'file: trials 1: before, label and until are strings; before is a plan, such as before = "kill'),
-    "label": ([{"label": ["a"]}], "file: trials 1: before, label and until are strings"),
-    "until": ([{"until": 2}], "file: trials 1: before, label and until are strings"),
+    "before": (
+        [{"before": 3}], 'file: trials 1: before, then, lose, label and until are strings; before is a plan, such as before = "kill'
+    ),
+    "label": ([{"label": ["a"]}], "file: trials 1: before, then, lose, label and until are strings"),
+    "until": ([{"until": 2}], "file: trials 1: before, then, lose, label and until are strings"),
     "until no step": ([{"until": "driver"}], "file: trials 1: until: 'driver' is no step"),
     "call": ([{"call": -1}], "file: trials 1: call must be the number of a call, from 1, or 0 for all; found -1"),
     "plan": ([{"before": "kill driver"}], "file: trials 1: before: action 1: 'driver' is no step"),

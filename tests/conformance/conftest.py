@@ -2,4 +2,6 @@
 
 import pytest
 
-pytest.register_assert_rewrite("eventlog.conformance", "recovery.space.conformance", "recovery.redrive.conformance")
+pytest.register_assert_rewrite(
+    "eventlog.conformance", "recovery.space.conformance", "recovery.redrive.conformance", "recovery.checkpoints.conformance"
+)

@@ -219,8 +219,6 @@ def test_case_20_a_loss_stays_seen_until_it_is_decided_on(sandbox: Sandbox) -> N
     """A takeover's own events must not cover what the ledger has seen: each drive appends one, and exactly one outcome is lost."""
     run_and_put_back(sandbox, "outcome.commit.before:3", "finish.commit.before:1", on_interrupted="continue")
     for epoch in (2, 3, 4):
-        with suppress(OSError):  # a root that is to be marked first: that, too, is nothing before the decision
-            os.removexattr(sandbox.root, "user.crashworthy.root")
         step = f"driver@{epoch}:decision.commit.before:1"
         driver = sandbox.start("drive", sandbox.state, epoch=epoch, wait=(step,))
         sandbox.steps.kill(step, driver)
@@ -242,23 +240,31 @@ def test_case_20_a_log_that_goes_on_after_its_loss_is_whole(sandbox: Sandbox) ->
     assert read_contents(sandbox.root) == {"log": b"1\n2\n", "mine": b"by hand"}
 
 
-def test_case_20_a_log_that_lost_more_events_than_its_end_adds_is_whole_all_the_same(sandbox: Sandbox) -> None:
-    """Ten takeovers are lost: the log that goes on is shorter than the one the ledger has seen."""
+@pytest.mark.parametrize("lost", [1, 10])
+def test_case_20_a_log_that_lost_takeovers_and_no_call_is_behind_until_it_is_decided_and_whole_after(sandbox: Sandbox, lost: int) -> None:
+    """Of ten the log that goes on is shorter than the one the ledger has seen; of one it is as long after the next takeover, which must not
+    cover the loss by what it prepares: the root is to be marked first."""
     last = "driver@1:finish.commit.before:1"
     driver = sandbox.start("run", sandbox.session(*CALLS, on_interrupted="continue"), epoch=1, wait=(last,))
     sandbox.steps.kill(last, driver)
     driver.end()
     kept = copy(sandbox)
-    for epoch in range(2, 12):
+    for epoch in range(2, 2 + lost):
         step = f"driver@{epoch}:takeover.killed:1"
         driver = sandbox.start("drive", sandbox.state, epoch=epoch, wait=(step,))
         sandbox.steps.kill(step, driver)
         driver.end()
     put_back(sandbox, kept)
     (sandbox.root / "extra").write_text("may be of a lost call")
+    with suppress(OSError):
+        os.removexattr(sandbox.root, "user.crashworthy.root")
+    step = f"driver@{2 + lost}:decision.commit.before:1"
+    driver = sandbox.start("drive", sandbox.state, epoch=2 + lost, wait=(step,))
+    sandbox.steps.kill(step, driver)
+    driver.end()
     sandbox.drive()
     assert sandbox.labels() == ["log_behind_restore"] and read_contents(sandbox.root) == {"log": b"1\n2\n3\n"}
-    assert len(sandbox.of_kind(events.SessionFinished)) == 1 and sandbox.ledger().floor == 12
+    assert len(sandbox.of_kind(events.SessionFinished)) == 1 and sandbox.ledger().floor == 3 + lost
 
 
 def test_case_20_a_loss_is_met_in_no_directory_but_the_sessions_own(sandbox: Sandbox) -> None:

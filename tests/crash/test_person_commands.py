@@ -284,7 +284,7 @@ def test_an_imported_or_moved_session_is_refused_by_name(sandbox: Sandbox, how: 
     before = files_of(state, sandbox.root)
     where = [] if verb.startswith("quarantine") else ["--workspace", str(sandbox.root)]
     refused = sandbox.run(*verb.split(), state, *where, *(["--at", "1"] if verb == "restore" else []))
-    words = "lives on where its bundle was imported" if how == "moved" else "does not drive"
+    words = "lives on where its bundle was imported" if how == "moved" else f"`recovery place {other} --workspace DIR` gives it one"
     assert refused.code == 78 and words in refused.sentence(), refused.err
     assert files_of(state, sandbox.root) == before
 

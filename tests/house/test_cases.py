@@ -7,7 +7,6 @@ ROOT = Path(__file__).resolve().parents[2]
 CASES = range(1, 41)
 AGENTS = "belongs to agents over ACP, which are not there yet"
 MISSING = {
-    37: "a call without a result: comes with the session API for agents",
     38: AGENTS,
     39: AGENTS,
     40: AGENTS,

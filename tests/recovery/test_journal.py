@@ -67,6 +67,6 @@ def test_an_imported_session_is_the_one_of_its_log_and_has_no_workspace_yet(sand
     bundles.take_new(str(tmp_path / "new.sqlite"), tmp_path / "a.bundle", "f")
     reader = Reader.open(str(tmp_path / "new.sqlite"))
     assert only_stream(reader) == "f"
-    with pytest.raises(NeedsPersonError, match="`recovery place STATE_DIR --workspace DIR` gives it one"):
+    with pytest.raises(NeedsPersonError, match=f"`recovery place {tmp_path} --workspace DIR` gives it one"):
         read_state(reader, StreamId("f"))
     reader.close()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from eventlog import events
-from eventlog.errors import CrashworthyError, LostProcessError, MisuseError, StaleEpochError
+from eventlog.errors import CrashworthyError, LostProcessError, MisuseError, NeedsPersonError, StaleEpochError
 from eventlog.identity_files import read_identities
 from recovery.results import ChangedPath
 from recovery.session import Session, open_session
@@ -225,6 +225,20 @@ def test_rule_L2_an_input_is_admitted_once_whoever_sends_it(sandbox: Sandbox) ->
         assert session.ask("step-1", answer) == {"run": "true"} and session.ask("out", answer) == {"n": 1}
         assert [one.request_id for one in session.inputs] == ids == ["step-1", "r", "out"]
     assert asked == [1]
+
+
+def test_a_pause_that_was_asked_for_comes_before_the_next_call_and_opening_goes_on(sandbox: Sandbox) -> None:
+    with pytest.raises(NeedsPersonError, match="is paused"), opened(sandbox) as session:
+        assert session.bash("echo x > a", key="one").ok
+        assert sandbox.run("pause", sandbox.state).code == 0
+        assert session.bash("echo x > a", key="one").is_recorded, "what is recorded is told"
+        session.bash("echo y > b", key="two")
+    assert sandbox.events()[-1].event.kind == "session_paused"
+    (sandbox.root / "mine").write_text("mine")
+    with opened(sandbox) as session:
+        assert session.result("two") is None and session.bash("echo y > b", key="two").ok
+    assert [event.event.kind for event in sandbox.events()].count("session_resumed") == 1
+    assert read_contents(sandbox.root) == {"a": b"x\n", "b": b"y\n", "mine": b"mine"}
 
 
 @pytest.mark.parametrize("key", ["", "x" * 201, "a\0", "\udcff"])

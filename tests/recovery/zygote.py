@@ -5,6 +5,7 @@ Run as a file. Each line on stdin is a request (JSON: arguments, environment, di
 pid. When the process has ended, its wait status appears in the file `status`.
 """
 
+import codecs
 import contextlib
 import io
 import json
@@ -74,6 +75,7 @@ def warm_up() -> None:
     """Have everything imported that a command imports late: a child that changes its user may not read it any more."""
     with contextlib.redirect_stderr(io.StringIO()):
         console.run(app, "recovery", 78, lambda error: error.exit_code, ["plan", "/nowhere"])
+        codecs.lookup("ascii")  # by whatever opens a file of the kernel's
         assert session  # for programs
         pyfastcdc.FastCDC()  # imported by the engine where a content is large
 

@@ -62,7 +62,7 @@ def test_a_finished_call_that_the_engine_undid_is_lost(tmp_path: Path) -> None:
 def test_what_may_be_lost_is_no_failure_and_is_counted(tmp_path: Path) -> None:
     trial = two_calls(tmp_path / "trial")
     trial.outputs[-1].append(f"ACK 3 99 {'0' * 64}")
-    trial.request["may_lose"] = 1
+    trial.request["put_back"] = [9, 1]
     assert said(trial, "lost-work")["verdict"] == "pass"
     answer = judge(trial.request)
     assert (answer["lost_calls"], answer["bound"]) == (1, 1)

@@ -1,0 +1,60 @@
+"""A person leaves a path out of the images from here on, because it cannot be read (rule C5).
+
+The decision and the image without the path are one commit. No scan is made for it: one that fails is why it is wanted.
+"""
+
+from msgspec.structs import replace
+
+from eventlog import events
+from eventlog.errors import MisuseError, NeedsPersonError
+from eventlog.image import Image, diff, root_hash
+from eventlog.records import Record
+from eventlog.show import encode_bytes, show_path
+from recovery.capture import list_untracked
+from recovery.context import Context
+from recovery.facts import LogFact
+from recovery.gather import log_fact
+from recovery.labels import Label
+from recovery.root import check_root
+from recovery.state import EXCLUDED
+
+
+def exclude(context: Context, path: bytes) -> int:
+    """No image holds `path` and what is below it from here on, and nothing touches it: the way out where it cannot be read (C5). No scan is
+    made. How many paths left the image. Raises MisuseError, NeedsPersonError."""
+    state = context.journal.state
+    if state.obligation is not None:
+        raise NeedsPersonError(
+            f"--exclude: the restore decided at seq {state.obligation.seq} is open, and its image may hold the path; "
+            "`recovery settle STATE_DIR --undo` tries it again, `--accept-workspace HASH` ends it with what is there"
+        )
+    check_root(context.root, state)
+    if log_fact(state, context.journal.hashes, context.ledger.state, context.host) is not LogFact.ABREAST:
+        raise NeedsPersonError("--exclude: the log lost its tail; `recovery apply STATE_DIR` recovers what there is first")
+    if state.profile.matches(path, is_directory=True):
+        raise MisuseError(f"--exclude {show_path(path)}: it is excluded already")
+    image = without(state.image, path)
+    changes = diff(state.image, image)
+    gone = len(state.image) - len(image)
+    now = context.clock.now_ms()
+    call = state.open_call
+    number, attempt = (call.number, call.last.number) if call else (None, None)
+    facts = {EXCLUDED: encode_bytes(path), "paths": gone}
+    label = Label.EXCLUDE_BY_PERSON.value
+    decided = events.RecoveryDecided(now, label, number, attempt, False, None, None, "transactional", facts)
+    observed = events.WorkspaceObserved(now, root_hash(image, state.profile.excludes).hex(), list_untracked(state.untracked))
+    context.journal.append([Record(decided), Record(observed, changes)], (), "settled")
+    return gone
+
+
+def without(image: Image, path: bytes) -> Image:
+    """The image without `path` and what is below it; a group of hard links goes on without the names it loses. Pure."""
+    left = {name: entry for name, entry in image.items() if name != path and not name.startswith(path + b"/")}
+    groups: dict[bytes, list[bytes]] = {}
+    for name, entry in left.items():
+        if entry.link is not None:
+            groups.setdefault(entry.link, []).append(name)
+    for names in groups.values():
+        first = min(names) if len(names) > 1 else None
+        left |= {name: replace(left[name], link=first) for name in names if left[name].link != first}
+    return left
