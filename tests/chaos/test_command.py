@@ -14,6 +14,7 @@ from chaos import __main__ as command
 from chaos import console
 from chaos.console import ExitCode, HarnessError, exit_code_of, keep_traceback
 from chaos.drivers import Place, base_environment, noting_environment
+from chaos.losses import LOSSES
 from chaos.options import Options, check_environment, name_environment, parse_duration, write_command
 from chaos.plan import FAULTS
 from chaos.progress import PlainProgress
@@ -71,7 +72,7 @@ def test_a_mistake_is_one_sentence_and_254(
 
 def test_lists_print_what_there_is_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert console.run(command.app, ["list", "faults", "--json", "-"]) == 0
-    assert [row["fault"] for row in json.loads(capsys.readouterr().out)] == list(FAULTS)
+    assert [row["fault"] for row in json.loads(capsys.readouterr().out)] == [*FAULTS, *(f"lose {name}" for name in LOSSES)]
     assert console.run(command.app, ["list", "scenarios"]) == 0
     assert "reattach" in capsys.readouterr().out
 
@@ -182,7 +183,7 @@ def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., i
 
     def run(*arguments: str, script: Mapping[str, str] | None = None, decided: Iterable[str] = ()) -> int:
         kind = type("Zygote", (Zygote,), {"decided": tuple(decided)})
-        monkeypatch.setattr(command, "start_processes", lambda directory, engine, is_traced: lambda slot: kind(script or {}, slot=slot))
+        monkeypatch.setattr(command, "start_processes", lambda directory, engine, is_traced, mounts: lambda slot: kind(script or {}, slot=slot))
         return console.run(command.app, ["--scenario", "small.toml", "--seed", "7", "--jobs", "1", "--out", "run", *arguments])
 
     return run
