@@ -78,6 +78,11 @@ class Place:
         return self.state / "checkpoints"
 
     @property
+    def mounted(self) -> Path:
+        """There while the workspace is a file system of its own."""
+        return self.directory / "mounted"
+
+    @property
     def outside(self) -> Path:
         return self.directory / "outside"
 
@@ -103,10 +108,9 @@ class Place:
 
     def find_quarantine(self) -> Path:
         """Where restores put what they displace: beside the root, or inside it where that cannot be had (rule R2)."""
-        for name in sorted(os.listdir(self.directory)):
-            if name.startswith(".crashworthy-"):
-                return self.directory / name / "quarantine"
-        return self.work / ROOT_SIDE_NAME / "quarantine"
+        inside = self.work / ROOT_SIDE_NAME
+        beside = [name for name in sorted(os.listdir(self.directory)) if name.startswith(".crashworthy-")]
+        return (self.directory / beside[0] if beside and not inside.is_dir() else inside) / "quarantine"
 
     def output(self, epoch: int) -> Path:
         """A driver's stdout."""

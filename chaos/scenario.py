@@ -58,6 +58,7 @@ KEYS = (
     "trials",
     "answers",
     "redriven",
+    "mount",
     "mode",
     "lost_work_bound",
     "limits",
@@ -104,7 +105,7 @@ class Scenario:
     command makes `ready` when it waits, the runner makes `gate` to let it go on. A `plan` of its own makes it one trial, else `trials`
     say which there are. `needs` are programs without which it is unavailable (chaos/needs.py); `profile` is what the session leaves out.
     `answers` are what a person does after a driver that ended with 78: words of its last line, and the command of `recovery` for them.
-    With `redriven` a redriver starts every driver but the first.
+    With `redriven` a redriver starts every driver but the first; with `mount` the workspace is a file system of its own.
     """
 
     name: str
@@ -122,6 +123,7 @@ class Scenario:
     profile: Profile = field(default_factory=Profile)
     answers: tuple[tuple[str, str], ...] = ()
     redriven: bool = False
+    mount: bool = False
     modes: Modes = Modes()
 
 
@@ -158,6 +160,7 @@ def to_json(scenario: Scenario) -> dict[str, Any]:
         "exclude": list(scenario.profile.excludes),
         "answers": dict(scenario.answers),
         "redriven": scenario.redriven,
+        "mount": scenario.mount,
         **_modes_to_json(scenario.modes),
     }
 
@@ -191,6 +194,7 @@ def _parse(table: Mapping[str, Any], calls: tuple[Call, ...], where: str) -> Sce
         profile=parse_profile(table.get("exclude", []), [], where),
         answers=_answers(table, where),
         redriven=_flag(table, "redriven", where),
+        mount=_flag(table, "mount", where),
         modes=_modes(table, where),
     )
 

@@ -17,6 +17,7 @@ from blake3 import blake3
 
 from chaos.drivers import Place
 from chaos.trees import remove_tree
+from chaos.volume import unmount_work
 
 LOG_FILES = ("log.sqlite", "log.sqlite-wal")
 OTHER_SPACE = b"5" * 32
@@ -188,6 +189,7 @@ TAKING = {
     "root emptied": Taking(_empty_root, lambda place: _is_empty(place.work) and not place.away.exists()),
     "root moved": Taking(_move_root, lambda place: place.away.is_dir() and not os.path.lexists(place.work)),
     "root replaced": Taking(_replace_root, lambda place: place.away.is_dir() and (place.work / STRANGER).is_file()),
+    "root unmounted": Taking(unmount_work, lambda place: not place.mounted.exists() and _is_empty(place.work)),
     "boot": Taking(_restart, lambda place: place.boot.is_file()),
     "ledger removed": Taking(lambda place: place.ledger.unlink(), lambda place: not place.ledger.exists()),
     "ledger damaged": Taking(_damage_ledger, _has_damaged_ledger),

@@ -17,6 +17,7 @@ from .tree import list_tree, paths_below
 from .values import EvidenceMissing, Listing, Stream, Unreadable
 
 T = TypeVar("T")
+SIDE_NAME = b".crashworthy-side"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,14 @@ def read_kept(request: JudgeRequest, log: Log | Unreadable) -> Listing | None:
     return list_tree(request.quarantine) if asks and request.quarantine is not None else None
 
 
+def without_side(tree: Listing, request: JudgeRequest) -> Listing:
+    """The workspace without the side directory, where the quarantine lies in it: the one name that no image may have (rule R2)."""
+    inside = os.path.relpath(os.path.dirname(request.quarantine), request.workspace) if request.quarantine else b""
+    if inside != SIDE_NAME:
+        return tree
+    return {path: entry for path, entry in tree.items() if path != SIDE_NAME and not path.startswith(SIDE_NAME + b"/")}
+
+
 def with_store(log: Log, name: str) -> Log:
     """The log, its blobs with those behind them that the session named `name` keeps in a checkpoint store."""
     store = store_of(log.streams[name]) if name in log.streams else None
@@ -101,7 +110,7 @@ def gather(request: JudgeRequest) -> Evidence:
     return Evidence(
         request=request,
         log=log,
-        tree=attempt("the workspace", lambda: list_tree(request.workspace)),
+        tree=attempt("the workspace", lambda: without_side(list_tree(request.workspace), request)),
         witness=attempt("the witness file", lambda: read_witness(request.witness)),
         acknowledged=attempt("drivers' output", lambda: None if acknowledged is None else tuple(map(read_file, acknowledged))),
         quarantined=attempt("the quarantine", lambda: None if quarantine is None else frozenset(paths_below(quarantine))),
