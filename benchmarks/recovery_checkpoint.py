@@ -1,7 +1,7 @@
 """A checkpoint of a workspace of 1,000 files: unchanged, with one file changed, and the first one. Called by `benchmarks.recovery`.
 
-What a commit does of an unchanged workspace in mode checkpoint is measured: a scan, the difference to the head image, the root, and the look
-whether the newest checkpoint is one of that image and there. Beside it a bare walk of the tree (scandir and stat), in the same rounds.
+What a commit does of an unchanged workspace in mode checkpoint is measured: a scan, the difference to the head image, the root, and the
+look whether the newest checkpoint is one of that image and there. Beside it a bare walk of the tree (scandir and stat), in the same rounds.
 """
 
 import os
