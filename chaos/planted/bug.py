@@ -38,7 +38,7 @@ from eventlog.errors import MisuseError
 from recovery.script import load_toml
 
 Target = Literal["engine", "harness"]
-Suite = Literal["stores", "spaces", "redrivers"]
+Suite = Literal["stores", "spaces", "redrivers", "sessions", "checkpoints"]
 
 HOME = Path(__file__).resolve().parent
 BUGS = HOME / "bugs"
@@ -184,8 +184,13 @@ def _suite(table: Mapping[str, Any], test: str, file: Path) -> Suite:
             return "spaces"
         case "redrivers" if test:
             return "redrivers"
+        case "sessions" if test:
+            return "sessions"
+        case "checkpoints" if test:
+            return "checkpoints"
         case other:
-            raise MisuseError(f"{file}: suite {other!r} is unknown or has no conformance beside it; use stores, spaces or redrivers")
+            known = "stores, spaces, redrivers, sessions or checkpoints"
+            raise MisuseError(f"{file}: suite {other!r} is unknown or has no conformance beside it; use {known}")
 
 
 def _replaces(table: Mapping[str, Any], key: str, target: Target, file: Path) -> tuple[Replace, ...]:

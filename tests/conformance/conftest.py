@@ -3,5 +3,6 @@
 import pytest
 
 pytest.register_assert_rewrite(
-    "eventlog.conformance", "recovery.space.conformance", "recovery.redrive.conformance", "recovery.checkpoints.conformance"
-)
+    "eventlog.conformance", "recovery.space.conformance", "recovery.redrive.conformance", "recovery.checkpoints.conformance",
+    "recovery.conformance",
+)  # fmt: skip
