@@ -167,7 +167,9 @@ class Campaign:
             work = numbered[1]
             with self._directory(zygote, _clean_trial(work)) as directory:
                 recording = zygote.record(work.scenario, work.trial_set.before, directory)
-                checked = distrust_recording(recording, required_oracles(work.scenario, work.trial_set.before), work.trial_set.label)
+                required = required_oracles(work.scenario, work.trial_set.before)
+                # A kill that the session went on after needs no recovery, so that none is left to be killed again.
+                checked = distrust_recording(recording, required, work.trial_set.label, may_end=work.trial_set.depth >= LEAST)
                 return msgspec.structs.replace(checked, result=self._keep(checked.result, directory))
 
         recordings: dict[int, Recording] = {}
@@ -325,10 +327,11 @@ def distrust(result: TrialResult, required: frozenset[str]) -> TrialResult:
     return msgspec.structs.replace(result, verdict=Verdict.UNKNOWN, reason=reason)
 
 
-def distrust_recording(recording: Recording, required: frozenset[str], label: str = "") -> Recording:
-    """The recording, unknown instead of a pass when it passed no step, nothing was judged, or recovery's first decision was not `label`."""
+def distrust_recording(recording: Recording, required: frozenset[str], label: str = "", *, may_end: bool = False) -> Recording:
+    """The recording, unknown instead of a pass when it passed no step (but where the session `may_end` before), nothing was judged, or
+    recovery's first decision was not `label`."""
     result = distrust(recording.result, required)
-    if result.verdict is Verdict.PASS and not recording.steps:
+    if result.verdict is Verdict.PASS and not recording.steps and not may_end:
         result = msgspec.structs.replace(result, verdict=Verdict.UNKNOWN, reason="the clean run passed no step")
     if result.verdict is Verdict.PASS and label and result.decisions[:1] != (label,):
         reason = f"recovery decided {', '.join(result.decisions) or 'nothing'} first, not {label}"

@@ -31,7 +31,7 @@ def _keep_recoveries(sets: tuple[TrialSet, ...]) -> tuple[TrialSet, ...]:
 MODES = {
     "ci": Mode(
         "the gate: every scenario, the heavier sets of trials sampled (`ci`), and a drawn few kills of depth 3",
-        ("ci", "regression", "lost", "stale", "redrive"), narrow, Depth(3, 6, 2),
+        ("ci", "regression", "lost", "stale", "checkpoint", "auto", "redrive"), narrow, Depth(3, 6, 2),
     ),
     "transactional": Mode(
         "sessions that keep their image in the log: the scenarios of scenarios/ci and scenarios/regression, each set as it stands",
@@ -40,7 +40,7 @@ MODES = {
     "recovery": Mode(
         "kills inside recovery to depth 3: after each first crash that a set names by its label a second kill at each step of recovery, "
         "and inside the recovery from each of these two third kills, drawn by the seed",
-        ("ci", "regression", "lost", "stale", "redrive"), _keep_recoveries, Depth(3, 0, 2),
+        ("ci", "regression", "lost", "stale", "checkpoint", "auto", "redrive"), _keep_recoveries, Depth(3, 0, 2),
     ),
     "lost": Mode(
         "something is taken away from a session: its workspace directory, its files, the machine it ran on; at steps of a call, between "
@@ -55,9 +55,17 @@ MODES = {
         "a redriver starts the drivers: it is killed at every step of its own, a driver at every step of a call, both, and two are started",
         ("redrive",), _keep,
     ),
+    "checkpoint": Mode(
+        "sessions that keep their files in a checkpoint store: killed at every step of a call and of a restore from it, the newest "
+        "checkpoint damaged; work lost is held against the bound",
+        ("checkpoint",), _keep,
+    ),
+    "auto": Mode(
+        "sessions that go from the log to a checkpoint store when a limit is crossed: killed at every step of that", ("auto",), _keep
+    ),
     "soak": Mode(
         "every scenario without limits: every step of every call is killed, in every set, and every third kill inside recovery",
-        ("ci", "regression", "lost", "stale", "redrive"), widen, Depth(3),
+        ("ci", "regression", "lost", "stale", "checkpoint", "auto", "redrive"), widen, Depth(3),
     ),
 }  # fmt: skip
 SCENARIOS = Path(__file__).resolve().parent.parent / "scenarios"

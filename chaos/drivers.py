@@ -73,6 +73,16 @@ class Place:
         return self.directory / "put-back"
 
     @property
+    def checkpoints(self) -> Path:
+        """The checkpoint store of a session that names no other."""
+        return self.state / "checkpoints"
+
+    @property
+    def mounted(self) -> Path:
+        """There while the workspace is a file system of its own."""
+        return self.directory / "mounted"
+
+    @property
     def outside(self) -> Path:
         return self.directory / "outside"
 
@@ -98,10 +108,9 @@ class Place:
 
     def find_quarantine(self) -> Path:
         """Where restores put what they displace: beside the root, or inside it where that cannot be had (rule R2)."""
-        for name in sorted(os.listdir(self.directory)):
-            if name.startswith(".crashworthy-"):
-                return self.directory / name / "quarantine"
-        return self.work / ROOT_SIDE_NAME / "quarantine"
+        inside = self.work / ROOT_SIDE_NAME
+        beside = [name for name in sorted(os.listdir(self.directory)) if name.startswith(".crashworthy-")]
+        return (self.directory / beside[0] if beside and not inside.is_dir() else inside) / "quarantine"
 
     def output(self, epoch: int) -> Path:
         """A driver's stdout."""
@@ -205,7 +214,11 @@ def find_host(place: Place) -> LinuxHost:
 
 def to_session(scenario: Scenario, place: Place) -> Session:
     """The scenario's session in a trial's directories."""
-    return Session(scenario.name, str(place.work), str(place.state), scenario.on_interrupted, scenario.calls, scenario.profile)
+    modes = scenario.modes
+    return Session(
+        scenario.name, str(place.work), str(place.state), scenario.on_interrupted, scenario.calls, scenario.profile,
+        modes.mode, None, modes.lost_work_bound, modes.limits,
+    )  # fmt: skip
 
 
 def session_toml(scenario: Scenario, place: Place) -> str:
@@ -214,6 +227,12 @@ def session_toml(scenario: Scenario, place: Place) -> str:
         f"{name} = {_toml(value)}" for name, value in (("name", scenario.name), ("workspace", str(place.work)), ("state", str(place.state)))
     ]
     lines.append(f"on_interrupted = {_toml(scenario.on_interrupted)}")
+    modes = scenario.modes
+    if modes.mode != "transactional":
+        lines += [f"mode = {_toml(modes.mode)}", f"lost_work_bound = {modes.lost_work_bound}"]
+    if modes.limits is not None and modes.mode != "checkpoint":
+        limits = {name: getattr(modes.limits, name) for name in ("bytes", "paths", "file_bytes")}
+        lines.append(f"limits = {_toml({name: value for name, value in limits.items() if value is not None})}")
     if scenario.profile.excludes:
         lines.append(f"exclude = {_toml(list(scenario.profile.excludes))}")
     for call in scenario.calls:

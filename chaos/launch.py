@@ -20,6 +20,7 @@ from chaos.scenario import Scenario
 from chaos.syscalls.enumerate import FAULT, enumerate_kills
 from chaos.syscalls.level import RUNNER, SYSCALL
 from chaos.trial_set import TrialSet
+from chaos.volume import NAMESPACE
 from chaos.zygote_client import ProcessZygote, Zygote, zygote_command
 from eventlog.errors import MisuseError
 from recovery.labels import NOT_ACTED_ON, Label
@@ -31,7 +32,6 @@ Review = Callable[[CampaignResult], CampaignResult]
 UNREACHABLE_LABELS = {
     Label.DISCARD_BY_PERSON: "no fault of this version fills the disk beside a workspace",
     Label.EXCLUDE_BY_PERSON: "no fault of this version makes a path that cannot be read",
-    Label.ROOT_UNMOUNTED: "no fault of this version unmounts a workspace",
     Label.ACCEPT_BY_PERSON: "no fault of this version keeps a restore from reaching its image",
 }
 """Decisions to which no fault of a campaign leads, with the reason."""
@@ -45,6 +45,11 @@ class Silent:
 
     def advance(self, result: TrialResult) -> None:
         """Nothing to show."""
+
+
+def has_mounts(scenarios: Sequence[Scenario]) -> bool:
+    """Whether a scenario that is available here mounts something."""
+    return any(one.mount and not describe_missing(one) for one in scenarios)
 
 
 def make_config(request: Request, command: str, program: str, scenario_argument: str) -> Config:
@@ -67,9 +72,10 @@ def make_config(request: Request, command: str, program: str, scenario_argument:
     )
 
 
-def start_processes(run: RunDirectory, engine: Path | None, is_traced: bool = False) -> StartZygote:
-    """What starts the real zygotes of a run (of the syscall level when it `is_traced`); their standard error goes to its directory."""
-    command = [*zygote_command(engine), *(["--runner", RUNNER] if is_traced else [])]
+def start_processes(run: RunDirectory, engine: Path | None, is_traced: bool = False, mounts: bool = False) -> StartZygote:
+    """What starts the real zygotes of a run (of the syscall level when it `is_traced`, in mount namespaces of their own with `mounts`);
+    their standard error goes to its directory."""
+    command = [*(NAMESPACE if mounts else ()), *zygote_command(engine), *(["--runner", RUNNER] if is_traced else [])]
     return lambda slot: ProcessZygote(command, run.path / "zygotes" / f"{slot}.txt", slot=slot)
 
 
@@ -128,8 +134,10 @@ def record_steps(scenarios: Sequence[Scenario], engine: Path | None, jobs: int) 
     works = [Work(scenario, trial_set) for scenario in scenarios for trial_set in scenario.trials]
     with open_area() as area:
         config = Config(0, "list", "chaos list steps", jobs, 0, describe_scenarios(scenarios))
-        with RunDirectory(area / "run", config, time.monotonic) as run, open_pool(start_processes(run, engine), jobs) as pool:
-            recordings = Campaign(pool, run, area, Silent()).record(works)
+        with RunDirectory(area / "run", config, time.monotonic) as run:
+            start = start_processes(run, engine, mounts=has_mounts(scenarios))
+            with open_pool(start, jobs) as pool:
+                recordings = Campaign(pool, run, area, Silent()).record(works)
     for recording in recordings:
         if recording.result.verdict is not Verdict.PASS:
             reason = recording.result.reason

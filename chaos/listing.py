@@ -10,10 +10,12 @@ import typer
 from chaos.catalogue import MODES, choose
 from chaos.console import write_json
 from chaos.launch import record_steps
+from chaos.losses import LOSSES
 from chaos.options import check_engine
 from chaos.plan import FAULTS
 from chaos.syscalls.available import find_lack
 from chaos.syscalls.level import LEVELS, SYSCALL
+from chaos.volume import find_lack as find_mount_lack
 
 list_app = typer.Typer(help="List steps, faults, modes, levels or scenarios.", rich_markup_mode=None, add_completion=False)
 
@@ -42,8 +44,13 @@ def list_steps(
 
 @list_app.command("faults")
 def list_faults(json: Json = "") -> None:
-    """List what --fault takes."""
-    _show_table(FAULTS, "fault", json)
+    """List what --fault takes, then what can be lost; what is unavailable here says so."""
+    lacks = {SYSCALL: find_lack(), "root unmounted": find_mount_lack()}
+    rows = [{"fault": name, "about": about, "unavailable": lacks.get(name, "")} for name, about in FAULTS.items()]
+    rows += [{"fault": f"lose {name}", "about": about, "unavailable": lacks.get(name, "")} for name, about in LOSSES.items()]
+    width = max(len(row["fault"]) for row in rows)
+    told = [f" (unavailable here: {row['unavailable']})" if row["unavailable"] else "" for row in rows]
+    _show([f"{row['fault']:<{width}}  {row['about']}{lack}" for row, lack in zip(rows, told, strict=True)], rows, json)
 
 
 @list_app.command("modes")

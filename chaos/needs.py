@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from chaos.scenario import Scenario
+from chaos.volume import PROGRAMS, find_lack
 
 
 def find_program(name: str) -> str | None:
@@ -19,5 +20,8 @@ def find_missing(needs: Sequence[str], find: Callable[[str], str | None] = find_
 
 def describe_missing(scenario: Scenario, find: Callable[[str], str | None] = find_program) -> str:
     """Why a scenario is unavailable here, in words; "" when it is available."""
-    missing = find_missing(scenario.needs, find)
-    return f"unavailable: it needs {', '.join(missing)}, not found on PATH" if missing else ""
+    missing = find_missing((*scenario.needs, *(PROGRAMS if scenario.mount else ())), find)
+    if missing:
+        return f"unavailable: it needs {', '.join(missing)}, not found on PATH"
+    lack = find_lack() if scenario.mount else ""
+    return f"unavailable: {lack}" if lack else ""

@@ -482,7 +482,8 @@ class Play:
         self.played.looks.clear()
         if action.path == "machine":
             self._kept.clear()
-        self._away = self._list_away()
+        # A command that still runs goes on in the directory that was moved, until the next driver ends it: that is nobody's touch.
+        self._away = None if self._has_writer() else self._list_away()
         if reached is not None:
             release(reached)
             self._stage.open_wanted_gate()

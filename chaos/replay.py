@@ -10,11 +10,13 @@ from chaos.area import open_area
 from chaos.console import exit_code_of
 from chaos.divergence import find_divergence
 from chaos.explain import explain
+from chaos.launch import has_mounts
 from chaos.options import check_engine
 from chaos.results import Verdict
 from chaos.scenario import from_json
 from chaos.syscalls.level import SYSCALL
 from chaos.transcript import Transcript, read_transcript
+from chaos.volume import NAMESPACE
 from chaos.zygote_client import ProcessZygote, ZygoteError, zygote_command
 from eventlog.errors import MisuseError
 
@@ -49,7 +51,8 @@ def _play_again(recorded: Transcript, engine: Path | None, from_zero: bool) -> T
     with open_area() as area, tempfile.TemporaryDirectory(prefix="chaos-replay-") as errors:
         directory = area / "slot-1" / "trial"
         directory.mkdir(parents=True)
-        zygote = ProcessZygote(zygote_command(engine), Path(errors) / "zygote.txt")
+        namespace = NAMESPACE if has_mounts([scenario]) else ()
+        zygote = ProcessZygote([*namespace, *zygote_command(engine)], Path(errors) / "zygote.txt")
         try:
             zygote.replay(scenario, trial, directory, recorded.converges_to, from_zero)
         except ZygoteError as error:

@@ -17,6 +17,7 @@ from chaos.scenario import Scenario
 from chaos.seed import plant_seed
 from chaos.stage import Ended
 from chaos.trees import copy_tree, empty_tree
+from chaos.volume import mount_work, unmount_work
 from recovery.workspace.side import read_root_identity
 
 QUIET_SECS = 1.5
@@ -48,6 +49,10 @@ class SavedStates:
         if state is None or state.copy is None:
             make_stage(scenario, directory)
             return SavedState(None)
+        place = Place(directory)
+        if Place(state.copy).mounted.exists():
+            place.work.mkdir()
+            mount_work(place)
         copy_tree(state.copy, directory)
         return state
 
@@ -79,6 +84,8 @@ class SavedStates:
             copy_tree(directory, copy)
             done = play.played
             state = SavedState(copy, tuple(done.faults), tuple(done.ends), tuple(done.edits), tuple(done.parked))
+        if place.mounted.exists():
+            unmount_work(place)
         empty_tree(directory)
         return state
 
@@ -88,6 +95,8 @@ def make_stage(scenario: Scenario, directory: Path) -> Place:
     place = Place(directory)
     for path in (place.work, place.outside, directory / "scratch"):
         path.mkdir()
+    if scenario.mount:
+        mount_work(place)
     plant_seed(scenario.seed, place.work)
     return place
 

@@ -14,6 +14,7 @@ from chaos.actions import action_from_json, action_to_json
 from chaos.results import Action
 from chaos.trial_set import TrialSet, parse_trial_sets, trial_set_to_json
 from eventlog.errors import MisuseError
+from eventlog.events import Limits, Mode
 from eventlog.show import encode_bytes
 from eventlog.values import SESSION_NAME
 from recovery.script import (
@@ -24,7 +25,10 @@ from recovery.script import (
     call_to_json,
     decode_bytes,
     load_toml,
+    parse_bound,
     parse_calls,
+    parse_limits,
+    parse_mode,
     parse_on_interrupted,
 )
 from recovery.workspace.profile import Profile, parse_profile
@@ -54,6 +58,10 @@ KEYS = (
     "trials",
     "answers",
     "redriven",
+    "mount",
+    "mode",
+    "lost_work_bound",
+    "limits",
 )
 """What a scenario file may hold at its top; `calls` stands for [[call]] tables."""
 _SEED_KEYS: dict[SeedKind, tuple[str, ...]] = {
@@ -81,6 +89,15 @@ class SeedEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Modes:
+    """Where the session keeps its images: `transactional`, `checkpoint` or `auto`, with what belongs to it (recovery/README, "Modes")."""
+
+    mode: Mode = "transactional"
+    lost_work_bound: int = 0
+    limits: Limits | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """A scenario file, checked.
 
@@ -88,7 +105,7 @@ class Scenario:
     command makes `ready` when it waits, the runner makes `gate` to let it go on. A `plan` of its own makes it one trial, else `trials`
     say which there are. `needs` are programs without which it is unavailable (chaos/needs.py); `profile` is what the session leaves out.
     `answers` are what a person does after a driver that ended with 78: words of its last line, and the command of `recovery` for them.
-    With `redriven` a redriver starts every driver but the first.
+    With `redriven` a redriver starts every driver but the first; with `mount` the workspace is a file system of its own.
     """
 
     name: str
@@ -106,6 +123,8 @@ class Scenario:
     profile: Profile = field(default_factory=Profile)
     answers: tuple[tuple[str, str], ...] = ()
     redriven: bool = False
+    mount: bool = False
+    modes: Modes = Modes()
 
 
 def load_scenario(file: Path) -> Scenario:
@@ -141,6 +160,8 @@ def to_json(scenario: Scenario) -> dict[str, Any]:
         "exclude": list(scenario.profile.excludes),
         "answers": dict(scenario.answers),
         "redriven": scenario.redriven,
+        "mount": scenario.mount,
+        **_modes_to_json(scenario.modes),
     }
 
 
@@ -173,6 +194,8 @@ def _parse(table: Mapping[str, Any], calls: tuple[Call, ...], where: str) -> Sce
         profile=parse_profile(table.get("exclude", []), [], where),
         answers=_answers(table, where),
         redriven=_flag(table, "redriven", where),
+        mount=_flag(table, "mount", where),
+        modes=_modes(table, where),
     )
 
 
@@ -313,6 +336,19 @@ def _check_place(entry: SeedEntry, kinds: Mapping[bytes, SeedKind], where: str) 
         raise MisuseError(f"{where}: {entry.path!r} was made as a parent of an earlier entry; put it before that")
     if entry.kind == "hardlink" and kinds.get(entry.target) != "file":
         raise MisuseError(f"{where}: a hard link's target must be the path of an earlier file, found {entry.target!r}")
+
+
+def _modes(table: Mapping[str, Any], where: str) -> Modes:
+    mode = parse_mode(table.get("mode", "transactional"), where)
+    return Modes(mode, parse_bound(table, mode, where), parse_limits(table.get("limits"), mode, where))
+
+
+def _modes_to_json(modes: Modes) -> dict[str, Any]:
+    table: dict[str, Any] = {} if modes.mode == "transactional" else {"mode": modes.mode, "lost_work_bound": modes.lost_work_bound}
+    if modes.limits is not None:
+        values = {name: getattr(modes.limits, name) for name in ("bytes", "paths", "file_bytes")}
+        table["limits"] = {name: value for name, value in values.items() if value is not None}
+    return table
 
 
 def _answers(table: Mapping[str, Any], where: str) -> tuple[tuple[str, str], ...]:

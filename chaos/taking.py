@@ -12,10 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import zstandard
 from blake3 import blake3
 
 from chaos.drivers import Place
 from chaos.trees import remove_tree
+from chaos.volume import unmount_work
 
 LOG_FILES = ("log.sqlite", "log.sqlite-wal")
 OTHER_SPACE = b"5" * 32
@@ -141,6 +143,43 @@ def _lose_machine(place: Place) -> None:
             remove_tree(path) if path.is_dir() else path.unlink()
 
 
+def _list_objects(place: Place, kind: str) -> list[Path]:
+    """The objects of the checkpoint store in the state directory, `manifests` or `contents`; the newest last."""
+    found = [path for path in (place.checkpoints / kind).rglob("*") if path.is_file()]
+    return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))
+
+
+def _flip_last(path: Path) -> None:
+    status = path.stat()
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.chmod(0o600)
+    path.write_bytes(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # it stays the newest it was
+
+
+def _damage_manifest(place: Place) -> None:
+    _flip_last(_list_objects(place, "manifests")[-1])
+
+
+def _damage_content(place: Place) -> None:
+    _flip_last(_list_objects(place, "contents")[-1])
+
+
+def _find_damaged(place: Place, kind: str) -> list[Path]:
+    """Small objects, which are whole in one file, that do not hash to their names."""
+    return [path for path in _list_objects(place, kind) if _content_of(path) is None]
+
+
+def _content_of(path: Path) -> bytes | None:
+    stored = path.read_bytes()
+    try:
+        content = stored[9:] if stored[0] == 0 else zstandard.ZstdDecompressor().decompress(stored[9:])
+    except zstandard.ZstdError:
+        return None
+    return content if blake3(content).hexdigest() == path.name else None
+
+
 def _is_empty(directory: Path) -> bool:
     return directory.is_dir() and not os.listdir(directory)
 
@@ -150,12 +189,17 @@ TAKING = {
     "root emptied": Taking(_empty_root, lambda place: _is_empty(place.work) and not place.away.exists()),
     "root moved": Taking(_move_root, lambda place: place.away.is_dir() and not os.path.lexists(place.work)),
     "root replaced": Taking(_replace_root, lambda place: place.away.is_dir() and (place.work / STRANGER).is_file()),
+    "root unmounted": Taking(unmount_work, lambda place: not place.mounted.exists() and _is_empty(place.work)),
     "boot": Taking(_restart, lambda place: place.boot.is_file()),
     "ledger removed": Taking(lambda place: place.ledger.unlink(), lambda place: not place.ledger.exists()),
     "ledger damaged": Taking(_damage_ledger, _has_damaged_ledger),
     "ledger exchanged": Taking(_exchange_ledger, lambda place: OTHER_SPACE in _read_lines(place.ledger)[0][1]),
     "log": Taking(_put_back_log, _is_log_put_back),
     "machine": Taking(_lose_machine, lambda place: place.boot.is_file() and not place.work.exists() and not place.ledger.parent.exists()),
+
+
+    "checkpoint": Taking(_damage_manifest, lambda place: bool(_find_damaged(place, "manifests"))),
+    "checkpoint content": Taking(_damage_content, lambda place: bool(_find_damaged(place, "contents"))),
     "files": Taking(_remove_all, lambda place: _is_empty(place.work)),
 }
 """By the names in `losses`."""

@@ -168,7 +168,8 @@ def _woken_to_json(woken: Woken) -> dict[str, object]:
 
 def _find_displaced(looks: Sequence[Listing], final: Listing) -> list[dict[str, object]]:
     """What stood in the workspace before a successor and stands otherwise at the end: it must be somewhere."""
-    entries = ((path, entry) for look in looks for path, entry in look.items() if entry != final.get(path) and path != ROOT_SIDE_NAME)
+    seen = ((path, entry) for look in looks for path, entry in look.items() if path.partition("/")[0] != ROOT_SIDE_NAME)
+    entries = ((path, entry) for path, entry in seen if entry != final.get(path))
     return [{**entry, "path": path} for path, entry in entries if entry.get("kind") in ("f", "l")]
 
 

@@ -7,16 +7,18 @@ from msgspec.structs import replace
 
 from eventlog import events
 from eventlog.errors import MisuseError, NeedsPersonError
-from eventlog.image import Image, diff, root_hash
+from eventlog.image import Image, ImageTree, diff, root_hash
 from eventlog.records import Record
 from eventlog.show import encode_bytes, show_path
-from recovery.capture import list_untracked
+from recovery.capture import Capture, list_untracked
 from recovery.context import Context
 from recovery.facts import LogFact
 from recovery.gather import log_fact
 from recovery.labels import Label
+from recovery.modes import commit_image
 from recovery.root import check_root
 from recovery.state import EXCLUDED
+from recovery.workspace.values import Scan
 
 
 def exclude(context: Context, path: bytes) -> int:
@@ -28,12 +30,17 @@ def exclude(context: Context, path: bytes) -> int:
             f"--exclude: the restore decided at seq {state.obligation.seq} is open, and its image may hold the path; "
             "`recovery settle STATE_DIR --undo` tries it again, `--accept-workspace HASH` ends it with what is there"
         )
+    if state.mode == "checkpoint":
+        raise NeedsPersonError(
+            f"--exclude {show_path(path)}: the images of this session lie in checkpoints, and none can be made of what cannot be read; "
+            "repair the path, or `recovery settle STATE_DIR --undo` undoes the open call"
+        )
     check_root(context.root, state)
     if log_fact(state, context.journal.hashes, context.ledger.state, context.host) is not LogFact.ABREAST:
         raise NeedsPersonError("--exclude: the log lost its tail; `recovery apply STATE_DIR` recovers what there is first")
     if state.profile.matches(path, is_directory=True):
         raise MisuseError(f"--exclude {show_path(path)}: it is excluded already")
-    image = without(state.image, path)
+    image = ImageTree.of(without(state.image, path))
     changes = diff(state.image, image)
     gone = len(state.image) - len(image)
     now = context.clock.now_ms()
@@ -41,9 +48,10 @@ def exclude(context: Context, path: bytes) -> int:
     number, attempt = (call.number, call.last.number) if call else (None, None)
     facts = {EXCLUDED: encode_bytes(path), "paths": gone}
     label = Label.EXCLUDE_BY_PERSON.value
-    decided = events.RecoveryDecided(now, label, number, attempt, False, None, None, "transactional", facts)
+    decided = events.RecoveryDecided(now, label, number, attempt, False, None, None, state.mode, facts)
     observed = events.WorkspaceObserved(now, root_hash(image, state.profile.excludes).hex(), list_untracked(state.untracked))
-    context.journal.append([Record(decided), Record(observed, changes)], (), "settled")
+    found = Capture(Scan(image, state.untracked), observed.root, changes, ())
+    commit_image(context, found, [Record(decided), Record(observed, changes)], "settled")
     return gone
 
 

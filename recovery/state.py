@@ -304,7 +304,7 @@ def _fold_one(state: SessionState, stored: StoredEvent, where: str, fold_image: 
 
 def _fold(state: SessionState, stored: StoredEvent, where: str, fold_image: FoldImage) -> SessionState:
     place = f"{where} seq {stored.seq}"
-    _check_legal(state, stored.event, place)
+    _check_legal(state, stored.event, stored.seq, place)
     if stored.changes:
         image = fold_image(state.image, stored.changes)
         state = replace(state, image=image, image_seq=stored.seq, image_boot=state.boot_id, synced_root="")
@@ -361,7 +361,7 @@ def _fold(state: SessionState, stored: StoredEvent, where: str, fold_image: Fold
             raise NeedsPersonError(f"{place}: {moved}; this version keeps such a session and does not drive it")
 
 
-def _check_legal(state: SessionState, event: events.Event, place: str) -> None:
+def _check_legal(state: SessionState, event: events.Event, seq: int, place: str) -> None:
     """What no driver writes while an obligation or a call is open (R1, C3, I4). Raises CorruptError."""
     call = state.open_call
     if call is None and state.obligation is None and not state.is_paused:
@@ -378,7 +378,7 @@ def _check_legal(state: SessionState, event: events.Event, place: str) -> None:
             raise CorruptError(f"{place}: {event.kind} while the session is paused")
         case events.SessionPaused() | events.ApprovalAsked() if call is not None:
             raise CorruptError(f"{place}: {event.kind} while call {call.number} is open")
-        case events.WorkspaceObserved() if state.excluded_seq == state.head_seq:
+        case events.WorkspaceObserved() if state.excluded_seq == seq - 1:
             pass  # an image without the path, and nothing else: whatever the open call did is as unknown as before
         case events.AttemptStarted() | events.WorkspaceObserved() if call is not None and is_cut:
             raise CorruptError(f"{place}: {event.kind} while call {call.number} attempt {call.last.number} is neither restored nor void")

@@ -5,16 +5,19 @@ What cannot be read becomes `Unreadable`; only an oracle that needs it turns unk
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from .blobs import BlobShelf
 from .ledger import ledger_of, read_moved
 from .load import Log, load_log
 from .request import JudgeRequest, RequestError
+from .store import StoreObjects, store_of
 from .tree import list_tree, paths_below
 from .values import EvidenceMissing, Listing, Stream, Unreadable
 
 T = TypeVar("T")
+SIDE_NAME = b".crashworthy-side"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +84,33 @@ def read_kept(request: JudgeRequest, log: Log | Unreadable) -> Listing | None:
     return list_tree(request.quarantine) if asks and request.quarantine is not None else None
 
 
+def without_side(tree: Listing, request: JudgeRequest) -> Listing:
+    """The workspace without the side directory, where the quarantine lies in it: the one name that no image may have (rule R2)."""
+    inside = os.path.relpath(os.path.dirname(request.quarantine), request.workspace) if request.quarantine else b""
+    if inside != SIDE_NAME:
+        return tree
+    return {path: entry for path, entry in tree.items() if path != SIDE_NAME and not path.startswith(SIDE_NAME + b"/")}
+
+
+def with_store(log: Log, name: str) -> Log:
+    """The log, its blobs with those behind them that the session named `name` keeps in a checkpoint store."""
+    store = store_of(log.streams[name]) if name in log.streams else None
+    if store is None:
+        return log
+    rows = StoreObjects(log.blobs.rows, os.path.join(store, b"contents"))
+    return replace(log, blobs=BlobShelf(rows, log.blobs.given_up))
+
+
 def gather(request: JudgeRequest) -> Evidence:
     """Read everything a request names. Raises RequestError when the scratch directory is not an empty directory."""
     acknowledged, quarantine = request.acknowledged, request.quarantine
     if not os.path.isdir(request.scratch) or os.listdir(request.scratch):
         raise RequestError(f"scratch {request.scratch!r} is not an existing empty directory")
-    log = attempt("the log", lambda: load_log(request.log, request.scratch))
+    log = attempt("the log", lambda: with_store(load_log(request.log, request.scratch), request.stream))
     return Evidence(
         request=request,
         log=log,
-        tree=attempt("the workspace", lambda: list_tree(request.workspace)),
+        tree=attempt("the workspace", lambda: without_side(list_tree(request.workspace), request)),
         witness=attempt("the witness file", lambda: read_witness(request.witness)),
         acknowledged=attempt("drivers' output", lambda: None if acknowledged is None else tuple(map(read_file, acknowledged))),
         quarantined=attempt("the quarantine", lambda: None if quarantine is None else frozenset(paths_below(quarantine))),

@@ -6,6 +6,7 @@ from typing import Any
 
 from .acknowledged import judge_acknowledged
 from .chain import judge_chain
+from .checkpoints import judge_checkpoints
 from .convergence import judge_convergence
 from .edits import judge_edits
 from .evidence import Evidence, gather
@@ -43,6 +44,7 @@ ORACLES: Mapping[str, Oracle] = {
     "edits": judge_edits,
     "exits": judge_exits,
     "lost-work": judge_lost_work,
+    "checkpoints": judge_checkpoints,
     "stale": judge_stale,
 }
 

@@ -14,7 +14,7 @@ from .stale import ends_staleness
 from .values import Event, Finding, Stream, failed, hex_of, name_event, passed, unknown
 
 BY_PERSON = "restore_by_person"
-MAY_CHANGE = frozenset({"session_opened", "workspace_observed", "call_settled"})
+MAY_CHANGE = frozenset({"session_opened", "workspace_observed", "call_settled", "call_replayed"})
 NOT_WHILE_OPEN = frozenset({"attempt_started", "workspace_observed"})
 Rule = Callable[[JudgeRequest, Stream], Finding | None]
 
@@ -46,8 +46,18 @@ def check_carriers(request: JudgeRequest, stream: Stream) -> Finding | None:
     """No other kind carries changes, nor does an interrupted call."""
     for event in stream.events:
         interrupted = event.kind == "call_settled" and event.payload["ended"] == "interrupted"
-        if event.changes and (interrupted or event.kind not in MAY_CHANGE) and not is_end_by_person(stream, event):
+        if event.changes and (interrupted or event.kind not in MAY_CHANGE) and not moves_head(stream, event):
             return failed("image changes where none may be", path=event.changes[0].path, event=name_event(event))
+    return None
+
+
+def check_replays(request: JudgeRequest, stream: Stream) -> Finding | None:
+    """A finished call that is done again after a restore from an older checkpoint reaches the root that it had (C7)."""
+    reached = {event.payload["call"]: event.payload["root"] for event in stream.of_kind("call_settled")}
+    for event in stream.of_kind("call_replayed"):
+        wanted = reached.get(event.payload["call"])
+        if event.payload["root"] != wanted:
+            return at(event, "a call that was done again reached another image", wanted, event.payload["root"])
     return None
 
 
@@ -101,6 +111,14 @@ def is_end_by_person(stream: Stream, event: Event) -> bool:
     return decision is not None and decision.kind == "recovery_decided" and decision.payload["label"] == BY_PERSON
 
 
+def moves_head(stream: Stream, event: Event) -> bool:
+    """Whether a restore ended here that goes back behind the head image: a person's, or one from an older checkpoint."""
+    if event.kind != "restore_finished" or not stream.events[0].payload.get("checkpoints"):
+        return is_end_by_person(stream, event)
+    decision = stream.event_at(event.payload["decision_seq"])
+    return is_end_by_person(stream, event) or (decision is not None and "fallback_checkpoint" in decision.payload["facts"])
+
+
 def obligations(stream: Stream) -> list[Event]:
     """The decisions that opened an obligation."""
     return [event for event in stream.of_kind("recovery_decided") if event.payload["obligation"]]
@@ -116,4 +134,4 @@ def at(event: Event, detail: str, expected: str | None = None, found: str | None
     return failed(detail, expected=expected, found=found, event=name_event(event))
 
 
-RULES: tuple[Rule, ...] = (check_observations, check_carriers, check_decisions, check_restores, check_interrupted)
+RULES: tuple[Rule, ...] = (check_observations, check_carriers, check_decisions, check_replays, check_restores, check_interrupted)

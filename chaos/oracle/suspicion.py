@@ -182,6 +182,18 @@ def with_lost_call(evidence: Evidence) -> Evidence | None:
     return None if spoiled is None or is_bounded else spoiled
 
 
+def with_unknown_checkpoint(evidence: Evidence) -> Evidence:
+    """A checkpoint that the log names and no store has."""
+
+    def change(events: tuple[Event, ...]) -> tuple[Event, ...]:
+        named = {"store": "/nowhere", "lost_work_bound": 0, "manifest": ""}
+        first = replace(events[0], payload={**events[0].payload, "checkpoints": named})
+        taken = {"manifest": NOTHING.hex(), "root": NOTHING.hex(), "took_ms": 0}
+        return first, *events[1:], replace(events[-1], kind="checkpoint_taken", payload=taken, changes=())
+
+    return with_events(evidence, change)
+
+
 def with_stale_target(evidence: Evidence) -> Evidence:
     """A restore to the first image, which is stale."""
 
@@ -214,6 +226,7 @@ SPOILS: Mapping[str, Mapping[str, Spoil]] = {
     "output": {"another output": with_other_outputs},
     "convergence": {"another final state": with_other_final},
     "lost-work": {"a call that is lost": with_lost_call},
+    "checkpoints": {"a checkpoint that is not there": with_unknown_checkpoint},
     "stale": {"a restore to a stale image": with_stale_target},
     "edits": {"an edit that is lost": with_lost_edit, "a removal that is lost": with_lost_removal},
 }

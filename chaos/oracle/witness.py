@@ -24,7 +24,7 @@ def judge_witness(evidence: Evidence) -> Finding | None:
     calls = calls_of(stream)
     try:
         starts, ends = read_notes(noted)
-        check_keys(calls, starts)
+        check_keys(calls, starts, replaying(stream))
         for call in calls:
             check_finish(evidence.request.witnessed, call, starts, ends)
             check_repeats(stream, call, starts)
@@ -51,13 +51,26 @@ def read_notes(noted: bytes) -> tuple[set[str], set[str]]:
     return keys["start"], keys["end"]
 
 
-def check_keys(calls: list[Call], starts: set[str]) -> None:
+def check_keys(calls: list[Call], starts: set[str], replays: frozenset[int]) -> None:
     """A key belongs to one attempt, and what started had its intent in the log."""
     keys = [event.payload["key"] for call in calls for event in call.attempts]
     if len(set(keys)) != len(keys):
         raise WitnessProblem("two attempts have the same key")
-    if starts - set(keys):
-        raise WitnessProblem(f"key {min(starts - set(keys))} started without an attempt_started")
+    strangers = {key for key in starts - set(keys) if key.split("/")[2:3] != [f"d{seq_of(key)}"] or seq_of(key) not in replays}
+    if strangers:
+        raise WitnessProblem(f"key {min(strangers)} started without an attempt_started")
+
+
+def seq_of(key: str) -> int:
+    """The decision that a key of work inside a restore names; 0 for none."""
+    parts = key.split("/")
+    return int(parts[2][1:]) if len(parts) > 2 and parts[2][:1] == "d" and parts[2][1:].isdigit() else 0
+
+
+def replaying(stream: Stream) -> frozenset[int]:
+    """The decisions to restore from a checkpoint older than the head: finished calls that may be done again are, under their keys."""
+    decided = stream.of_kind("recovery_decided")
+    return frozenset(one.seq for one in decided if one.payload["obligation"] and stream.events[0].payload.get("checkpoints"))
 
 
 def check_finish(witnessed: frozenset[int], call: Call, starts: set[str], ends: set[str]) -> None:

@@ -40,10 +40,10 @@ def excused_paths(stream: Stream, tree: Listing) -> set[bytes]:
 
 
 def broken_contents(image: Mapping[bytes, Change], blobs: BlobShelf) -> dict[bytes, str]:
-    """The files of an image whose bytes the log cannot produce, with the reason."""
+    """The files of an image whose bytes the log cannot produce, with the reason. What it gave up on record is for `checkpoints`."""
     broken: dict[bytes, str] = {}
     for path, change in image.items():
-        if change.content is not None:
+        if change.content is not None and not (change.content in blobs.given_up and change.content not in blobs.rows):
             try:
                 blobs.verified_size(change.content)
             except BlobDamage as damage:

@@ -38,7 +38,7 @@ from eventlog.errors import MisuseError
 from recovery.script import load_toml
 
 Target = Literal["engine", "harness"]
-Suite = Literal["stores", "spaces", "redrivers", "sessions"]
+Suite = Literal["stores", "spaces", "redrivers", "sessions", "checkpoints"]
 
 HOME = Path(__file__).resolve().parent
 BUGS = HOME / "bugs"
@@ -186,8 +186,10 @@ def _suite(table: Mapping[str, Any], test: str, file: Path) -> Suite:
             return "redrivers"
         case "sessions" if test:
             return "sessions"
+        case "checkpoints" if test:
+            return "checkpoints"
         case other:
-            known = "stores, spaces, redrivers or sessions"
+            known = "stores, spaces, redrivers, sessions or checkpoints"
             raise MisuseError(f"{file}: suite {other!r} is unknown or has no conformance beside it; use {known}")
 
 

@@ -25,7 +25,7 @@ SUITE_SECS = 300.0
 
 SUITES: Mapping[Suite, str] = {
     "stores": "eventlog.conformance", "spaces": "recovery.space.conformance", "redrivers": "recovery.redrive.conformance",
-    "sessions": "recovery.conformance",
+    "sessions": "recovery.conformance", "checkpoints": "recovery.checkpoints.conformance",
 }  # fmt: skip
 End = Literal["passed", "failed", "error", "skipped"]
 _ASSERTED = ("assert ", "AssertionError", "Failed: ")

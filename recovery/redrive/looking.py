@@ -9,6 +9,7 @@ from eventlog.reader import BEGINNING, Position, Reader
 from recovery.journal import only_stream
 from recovery.opening import check_log_exists, log_path, space_paths
 from recovery.redrive.policy import Seen
+from recovery.redrive.progress import Progress
 from recovery.redrive.record import RedriveRecord
 from recovery.space.epochs import check_epoch
 from recovery.space.ledger import LedgerView
@@ -20,6 +21,7 @@ class LogWatch:
     def __init__(self, state: str) -> None:
         self._state = state
         self._position = BEGINNING
+        self._progress = Progress()
         self._progress_seq = 0
         self._is_finished = False
         self._is_paused = False
@@ -43,7 +45,7 @@ class LogWatch:
         return self._position.epoch
 
     def _take(self, event: events.Event, seq: int) -> None:
-        if is_progress(event):
+        if self._progress.take(event):
             self._progress_seq = seq
         match event:
             case events.SessionFinished():
@@ -54,18 +56,6 @@ class LogWatch:
                 self._is_paused = False
             case _:
                 pass
-
-
-def is_progress(event: events.Event) -> bool:
-    """Whether an event says that the session got on: a call that finished, a person's word, an end. Drivers that only recover, interrupt
-    and begin again, however often, get nowhere (case 26)."""
-    match event:
-        case events.CallSettled():
-            return event.ended == "finished"
-        case events.ApprovalAnswered() | events.SessionPaused() | events.SessionFinished():
-            return True
-        case _:
-            return False
 
 
 def find_living(state: str, record: RedriveRecord, host: Host) -> ProcessIdentity | None:

@@ -257,6 +257,17 @@ def test_third_kills_go_on_from_second_ones_and_end_where_the_first_ended(bench:
     assert {line["before"] for line in bench.read("steps.jsonl")} > {format_plan(plan) for plan in again}
 
 
+def test_a_second_kill_after_which_nothing_is_left_to_recover_has_no_third_one_and_is_no_trouble(bench: Bench) -> None:
+    class GoesOn(FakeZygote):
+        def record(self, scenario: Scenario, prefix: Sequence[Action], directory: Path) -> Recording:
+            recording = super().record(scenario, prefix, directory)
+            return msgspec.structs.replace(recording, steps=()) if len(prefix) > 1 else recording
+
+    done = bench.start(lambda slot: GoesOn({}, slot=slot), Limits(depth=Depth(3)), scenarios=[make_scenario(trials=TWO_SETS)])
+    assert (done.verdict, done.reasons) == (Verdict.PASS, ())
+    assert not [one for one in done.results if one.trial.fault == "deeper"]
+
+
 def test_a_depth_of_one_makes_no_second_kill_and_two_no_third(tmp_path: Path) -> None:
     faults = []
     for depth in (1, 2):

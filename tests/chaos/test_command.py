@@ -14,6 +14,7 @@ from chaos import __main__ as command
 from chaos import console
 from chaos.console import ExitCode, HarnessError, exit_code_of, keep_traceback
 from chaos.drivers import Place, base_environment, noting_environment
+from chaos.losses import LOSSES
 from chaos.options import Options, check_environment, name_environment, parse_duration, write_command
 from chaos.plan import FAULTS
 from chaos.progress import PlainProgress
@@ -71,7 +72,7 @@ def test_a_mistake_is_one_sentence_and_254(
 
 def test_lists_print_what_there_is_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert console.run(command.app, ["list", "faults", "--json", "-"]) == 0
-    assert [row["fault"] for row in json.loads(capsys.readouterr().out)] == list(FAULTS)
+    assert [row["fault"] for row in json.loads(capsys.readouterr().out)] == [*FAULTS, *(f"lose {name}" for name in LOSSES)]
     assert console.run(command.app, ["list", "scenarios"]) == 0
     assert "reattach" in capsys.readouterr().out
 
@@ -182,7 +183,7 @@ def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., i
 
     def run(*arguments: str, script: Mapping[str, str] | None = None, decided: Iterable[str] = ()) -> int:
         kind = type("Zygote", (Zygote,), {"decided": tuple(decided)})
-        monkeypatch.setattr(command, "start_processes", lambda directory, engine, is_traced: lambda slot: kind(script or {}, slot=slot))
+        monkeypatch.setattr(command, "start_processes", lambda *_: lambda slot: kind(script or {}, slot=slot))
         return console.run(command.app, ["--scenario", "small.toml", "--seed", "7", "--jobs", "1", "--out", "run", *arguments])
 
     return run
@@ -233,7 +234,7 @@ def test_the_run_directory_names_every_label_of_recovery(campaign: Callable[...,
     labels = json.loads((tmp_path / "run" / "config.json").read_text())["labels"]
     assert [(one["label"], one["acted_on"]) for one in labels] == [(label.value, label not in NOT_ACTED_ON) for label in Label]
     unreachable = {one["label"] for one in labels if one["unreachable"]}
-    assert unreachable == {"root_unmounted", "accept_by_person", "exclude_by_person", "discard_by_person"}
+    assert unreachable == {"accept_by_person", "exclude_by_person", "discard_by_person"}
 
 
 def test_coverage_that_is_required_and_missing_makes_the_campaign_unknown(

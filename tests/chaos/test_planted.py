@@ -29,6 +29,7 @@ from chaos.step import parse_short_step
 from eventlog import conformance
 from eventlog.errors import MisuseError
 from recovery import conformance as session_conformance
+from recovery.checkpoints import conformance as checkpoint_conformance
 from recovery.redrive import conformance as redrive_conformance
 from recovery.space import conformance as space_conformance
 from tests.chaos.fakes import make_result
@@ -56,6 +57,8 @@ REALLY_RUN = (
 OF_THE_LOG = ("wal-left-behind", "floor-unchecked", "path-before-lock")
 # By a test of the suite of spaces.
 OF_SPACES = ("end-told-before-record", "running-key-evicted", "start-time-ignored")
+# By a test of the suite of checkpoint stores.
+OF_CHECKPOINTS = ("damaged-checkpoint-believed",)
 # By a test of the suite of redrivers.
 OF_REDRIVERS = ("attempt-counted-late", "good-start-resets", "living-driver-restarted")
 # By a test of the suite of sessions.
@@ -278,8 +281,9 @@ def case(end: End, message: str = "", name: str = NAME) -> CaseRan:
         ("spaces", OF_SPACES, space_conformance),
         ("redrivers", OF_REDRIVERS, redrive_conformance),
         ("sessions", OF_SESSIONS, session_conformance),
+        ("checkpoints", OF_CHECKPOINTS, checkpoint_conformance),
     ],
-    ids=["stores", "spaces", "redrivers", "sessions"],
+    ids=["stores", "spaces", "redrivers", "sessions", "checkpoints"],
 )
 def test_bugs_are_hunted_by_tests_that_the_suites_have(suite: str, names: tuple[str, ...], package: ModuleType) -> None:
     bugs = [bug for bug in CONFORMANCE if bug.selection.suite == suite]
@@ -360,7 +364,7 @@ def planted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Planted:
     return run
 
 
-@pytest.mark.parametrize("names", [*REALLY_RUN, OF_THE_LOG, OF_SPACES, OF_REDRIVERS, OF_SESSIONS], ids="+".join)
+@pytest.mark.parametrize("names", [*REALLY_RUN, OF_THE_LOG, OF_SPACES, OF_REDRIVERS, OF_SESSIONS, OF_CHECKPOINTS], ids="+".join)
 def test_the_campaign_or_the_suite_catches_engine_bugs(names: tuple[str, ...], planted: Planted) -> None:
     code, said, document = planted(*(word for name in names for word in ("--bug", name)))
     assert code == 0, said

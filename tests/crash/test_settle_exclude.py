@@ -125,3 +125,15 @@ def test_a_group_of_hard_links_goes_on_without_the_names_it_loses(names: str, pa
     after = without(image, path)
     assert {name: entry.link for name, entry in after.items() if name not in (b"", b"other")} == left
     assert after[b"other"] == FILE
+
+
+def test_nothing_is_left_out_of_a_session_with_checkpoints(sandbox: Sandbox) -> None:
+    """Its images have their contents in the store, and a checkpoint without the path cannot be made while the workspace cannot be read."""
+    step = "shim.2@1:ended:1"
+    calls = (bash("echo one > a; echo x > x"), bash("echo two > a; echo changed > x; echo new > new"))
+    driver = sandbox.start("run", sandbox.session(*calls, on_interrupted="continue", mode="checkpoint"), epoch=1, wait=(step,))
+    sandbox.steps.kill(step, driver)
+    driver.end()
+    assert "lie in checkpoints" in settle(sandbox, "x", expect=78).sentence()
+    sandbox.drive()
+    assert read_contents(sandbox.root) == {"a": b"one\n", "x": b"x\n"} and sandbox.labels() == ["restore_and_interrupt"]

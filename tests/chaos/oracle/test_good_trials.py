@@ -35,7 +35,7 @@ def assert_passes(trial: Trial) -> None:
 def test_every_oracle_passes_the_good_trial(trial: Trial) -> None:
     trial.write()
     answer = judge(trial.request)
-    left_out = {"convergence", "edits", "stale"}
+    left_out = {"convergence", "edits", "stale", "checkpoints"}
     verdicts = [(verdict["oracle"], verdict["verdict"]) for verdict in answer["verdicts"]]
     assert verdicts == [(name, "pass") for name in ORACLES if name not in left_out]
     assert answer["decisions"] == ["restore-and-rerun"]
@@ -207,3 +207,20 @@ def test_a_listing_is_reversible_json(tmp_path: Path) -> None:
     assert list(listing) == ["", "100%25", "%FF"]
     assert listing["%FF"]["link"] == "100%25"
     assert list_tree(bytes(tmp_path / "none")) == {}
+
+
+@pytest.mark.parametrize("answer", ["rejected", "approved"])
+def test_a_script_call_that_a_person_rejected_is_at_its_end(tmp_path: Path, answer: str) -> None:
+    """It never begins, and what comes after it in the script may: only where the answer was that it does not run."""
+    trial = Trial(tmp_path)
+    trial.request["script_length"] = 2
+    trial.open()
+    trial.drive()
+    seq = trial.append("approval_asked", call=1, script_index=0, tool="bash", input={"tool": "bash", "run": "true"})
+    trial.append("approval_answered", asked_seq=seq, answer=answer, input=None, reason="")
+    trial.start(1, index=1, note="start end")
+    trial.finish(1)
+    trial.end()
+    trial.write()
+    verdict = trial.verdicts()["order"]
+    assert verdict["verdict"] == ("pass" if answer == "rejected" else "fail"), verdict

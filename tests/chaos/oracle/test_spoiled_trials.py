@@ -134,8 +134,6 @@ DRAFT_SPOILS: list[tuple[str, str, Spoil]] = [
     ("quarantine", "fewer victims than the worker moved", lambda trial: write_ledger(trial, 3)),
     ("quarantine", "fewer victims than the worker moved in all rounds", lambda trial: write_ledger(trial, 1, 2)),
     ("quarantine", "a path recorded twice", payload(QUARANTINED, paths=["1/other", "1/other"])),
-    ("acknowledged", "another root", acknowledge("ACK 2 11 {one}")),
-    ("acknowledged", "another call", acknowledge("ACK 3 11 {two}")),
     ("acknowledged", "another seq", acknowledge("ACK 2 10 {two}")),
     ("acknowledged", "a seq beyond the head", acknowledge("ACK 2 99 {two}")),
     ("acknowledged", "a call twice in one output", acknowledge("ACK 2 11 {two}", "ACK 2 11 {two}")),
@@ -239,6 +237,13 @@ def test_exactly_one_oracle_fails(trial: Trial, oracle: str, spoil: Spoil) -> No
     spoil(trial)
     trial.write()
     assert trial.failing() == {oracle}
+
+
+@pytest.mark.parametrize("line", ["ACK 2 11 {one}", "ACK 3 11 {two}"])
+def test_what_was_acknowledged_and_stands_nowhere_is_a_false_word_and_lost_work(trial: Trial, line: str) -> None:
+    acknowledge(line)(trial)
+    trial.write()
+    assert trial.failing() == {"acknowledged", "lost-work"}
 
 
 TREE_SPOILS: list[tuple[str, Spoil, str, str]] = [

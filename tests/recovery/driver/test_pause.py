@@ -79,6 +79,17 @@ def test_a_pause_is_asked_for_once_and_not_of_a_paused_or_finished_session(sandb
     assert refused.code == 78 and "has finished" in refused.sentence()
 
 
+def test_a_pause_asked_for_between_two_calls_is_made_before_the_second(sandbox: Sandbox) -> None:
+    """The driver looks before each call, not only when it appends."""
+    step = "driver@1:ledger.collect.append.after:1"
+    driver = sandbox.start("run", sandbox.session(bash("echo one > a"), bash("echo two > b")), epoch=1, wait=(step,))
+    sandbox.steps.wait(step, driver)
+    assert sandbox.run("pause", sandbox.state).code == 0
+    sandbox.steps.release(step)
+    assert driver.end() == 78, driver.err
+    assert kinds(sandbox)[-3:] == ["pause_requested", "synced", "session_paused"] and read_contents(sandbox.root) == {"a": b"one\n"}
+
+
 def test_a_pause_asked_for_while_nobody_drives_is_made_by_the_next_driver(sandbox: Sandbox) -> None:
     driver = begin_gated(sandbox)
     driver.kill()
@@ -117,7 +128,8 @@ def test_a_resume_killed_at_any_step_is_made_once(sandbox: Sandbox, step: str) -
 
 def test_a_workspace_of_a_paused_session_can_be_released_and_is_claimed_again(sandbox: Sandbox) -> None:
     pause(sandbox)
-    assert sandbox.run("release", sandbox.state).code == 0
+    # The driver's helpers end when they see that it has, and until then the release is refused.
+    wait_until(lambda: sandbox.run("release", sandbox.state).code == 0, "the release")
     assert kinds(sandbox).count("session_resumed") == 0, "a release does not go on"
     sandbox.drive()
     assert read_contents(sandbox.root) == {"a": b"one\n", "b": b"two\n"}

@@ -20,7 +20,9 @@ from recovery.redrive.policy import (
     choose_next,
     count_since_progress,
 )
+from recovery.redrive.progress import Progress
 from recovery.redrive.record import Attempt, Parked, RedriveRecord
+from tests.recovery.histories import History
 
 WHO = ProcessIdentity(7, 1, "boot", 1)
 LIMITS = Limits(attempts=3, backoff_secs=2.0, most_secs=10.0)
@@ -111,6 +113,42 @@ def test_a_delay_is_never_negative_nor_above_the_cap_and_grows(counted: int, jit
 def test_delays_double_up_to_the_cap_with_their_spread() -> None:
     assert [choose_delay(counted, LIMITS, 1.0) for counted in range(5)] == [0, 2, 4, 8, 10]
     assert [choose_delay(counted, LIMITS, 0.0) for counted in range(5)] == [0, 1, 2, 4, 5]
+
+
+def progress_of(history: History) -> list[int]:
+    """The events that are progress, by seq."""
+    progress = Progress()
+    return [stored.seq for stored in history.stored if progress.take(stored.event)]
+
+
+def test_progress_is_a_call_that_finished_further_in_the_script_than_any_before() -> None:
+    """One that a lost checkpoint took back and that runs again is none; one that a person took back is again."""
+    history = History(calls=3)
+    history.attempt(script_index=0)
+    history.settle()
+    first = len(history.stored)
+    history.driver()
+    history.attempt(script_index=0)
+    history.settle()
+    history.attempt(script_index=1)
+    history.restore("restore_and_interrupt")
+    history.settle("interrupted")
+    history.attempt(script_index=1)
+    history.settle()
+    second = len(history.stored)
+    wished = history.decide("restore_by_person", obligation=True, call=None)
+    history.finish_restore()
+    history.attempt(script_index=0)
+    history.settle()
+    assert progress_of(history) == [first, second, wished, len(history.stored)]
+
+
+def test_of_calls_that_no_script_orders_each_that_finished_is_progress() -> None:
+    history = History()
+    for _ in range(2):
+        history.attempt(script_index=None)
+        history.settle()
+    assert len(progress_of(history)) == 2
 
 
 def silent_for(silence: Silence, seconds: int, grown: bool | None = False, begin: int = 0) -> int:

@@ -174,7 +174,7 @@ def test_a_workspace_is_not_released_under_a_redriver(sandbox: Sandbox) -> None:
     refused = sandbox.run("release", sandbox.state)
     assert refused.code == 1 and "the redriver, which would start the next driver" in refused.sentence()
     redriver.kill()
-    assert sandbox.run("release", sandbox.state).code == 0
+    wait_until(lambda: sandbox.run("release", sandbox.state).code == 0, "the release, once the driver's helpers have ended")
 
 
 def test_a_driver_started_by_hand_is_left_alone_too(sandbox: Sandbox) -> None:
@@ -266,6 +266,23 @@ def test_a_stalled_driver_is_ended_and_the_next_one_goes_on(sandbox: Sandbox) ->
     attempts = record(sandbox).attempts
     assert attempts[0].ended.startswith("stalled: silent for ") and attempts[-1].ended == "exit 0"
     assert sandbox.settled()[-1][2] == "finished" and len(set(lines(sandbox))) == len(lines(sandbox)) == 1
+
+
+@pytest.mark.parametrize("step", ["redrive.kill.before:1", "redrive.kill.after:1"])
+def test_a_redriver_killed_while_it_ends_a_stalled_driver_is_followed_by_one_that_converges(sandbox: Sandbox, step: str) -> None:
+    """The stopped driver is found by its identity, is silent again, and is ended then."""
+    begin(sandbox, bash(GATED, policy="after-restore"))
+    name, stall = f"redriver@0:{step}", ("--stall", "2")
+    first = sandbox.start("redrive", sandbox.state, *FAST, *stall, wait=(name,), SESSION_HEARTBEAT_SECS="0.1")
+    pid = wait_for_driver(sandbox)
+    wait_until(lambda: (sandbox.state / "redrive" / "out-2").read_text(), "a heartbeat")
+    os.kill(pid, signal.SIGSTOP)
+    sandbox.steps.kill(name, first)
+    second = sandbox.start("redrive", sandbox.state, *FAST, *stall, SESSION_HEARTBEAT_SECS="0.1")
+    wait_until(lambda: not is_running(pid), "the end of the stalled driver")
+    sandbox.open_gate()
+    assert second.end() == 0, second.err
+    assert sandbox.settled()[-1][2] == "finished" and len(lines(sandbox)) == 1
 
 
 def test_a_session_that_needs_a_person_is_parked_until_the_log_moves(sandbox: Sandbox) -> None:
