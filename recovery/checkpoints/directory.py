@@ -32,7 +32,7 @@ from eventlog.values import ContentId
 from recovery.checkpoints.errors import CheckpointBusyError, CheckpointDamagedError, StoreMissingError
 from recovery.checkpoints.manifest import Checkpoint, decode_manifest, encode_manifest
 from recovery.checkpoints.needs import list_needed
-from recovery.checkpoints.objects import chunks_of, decode_object, encode_object, read_object
+from recovery.checkpoints.objects import chunks_of, decode_object, encode_object, prove_object, read_object
 from recovery.checkpoints.port import Collected, Pieces
 
 FORMAT = b"crashworthy checkpoint store 1\n"
@@ -134,6 +134,16 @@ class DirectoryStore:
         except FileNotFoundError as error:
             raise CheckpointDamagedError(self.name, "", b"", f"the content {content.hex()} is missing") from error
 
+    def is_whole(self, content: ContentId) -> bool:
+        """Whether a content is there and what its name says: no checkpoint may rely on one that was damaged since it was put (C7)."""
+        if not os.path.exists(self.path_of(content)):
+            return False
+        try:
+            prove_object(content, self.find)
+        except (CorruptError, CheckpointDamagedError):
+            return False
+        return True
+
     def _read(self, path: str, content: ContentId) -> Blob:
         try:
             with open(path, "rb") as file:
@@ -210,7 +220,7 @@ class DirectoryWriter:
         self._waiting: dict[ContentId, str] = {}
 
     def put(self, content: ContentId, pieces: Pieces) -> bool:
-        if content in self._waiting or os.path.exists(self._store.path_of(content)):
+        if content in self._waiting or self._store.is_whole(content):
             return False
         with _full_is_named(self._store.name):
             for blob in encode_content(pieces(), content):  # the one that bears the name comes last, when its chunks are there
@@ -247,7 +257,7 @@ class DirectoryWriter:
         return shelves
 
     def _write(self, blob: Blob) -> None:
-        if blob.content in self._waiting or os.path.exists(self._store.path_of(blob.content)):
+        if blob.content in self._waiting or self._store.is_whole(blob.content):
             return
         if not self._directory:
             self._directory = os.path.join(self._store.directory, "incoming", os.urandom(8).hex())

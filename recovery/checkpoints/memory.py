@@ -11,7 +11,7 @@ from eventlog.values import ContentId
 from recovery.checkpoints.errors import CheckpointBusyError, CheckpointDamagedError
 from recovery.checkpoints.manifest import Checkpoint, decode_manifest, encode_manifest
 from recovery.checkpoints.needs import list_needed
-from recovery.checkpoints.objects import chunks_of, read_object
+from recovery.checkpoints.objects import chunks_of, prove_object, read_object
 from recovery.checkpoints.port import Collected, Pieces
 
 
@@ -69,6 +69,14 @@ class MemoryStore:
                 del self.objects[content]
         return Collected(tuple(gone), len(lost), size)
 
+    def is_whole(self, content: ContentId) -> bool:
+        """Whether a content is there and what its name says."""
+        try:
+            prove_object(content, self._find)
+        except (CorruptError, CheckpointDamagedError):
+            return False
+        return True
+
     def _find(self, content: ContentId) -> Blob:
         if content not in self.objects:
             raise CheckpointDamagedError(self.name, "", b"", f"the content {content.hex()} is missing")
@@ -83,7 +91,7 @@ class MemoryWriter:
         self._put: dict[ContentId, Blob] = {}
 
     def put(self, content: ContentId, pieces: Pieces) -> bool:
-        if content in self._put or content in self._store.objects:
+        if content in self._put or self._store.is_whole(content):
             return False
         made = list(encode_content(pieces(), content))
         self._put |= {blob.content: blob for blob in made}

@@ -51,6 +51,12 @@ def read_object(blob: Blob, find: Callable[[ContentId], Blob]) -> Iterator[bytes
         raise CorruptError("its chunks do not make up what its name says")
 
 
+def prove_object(content: ContentId, find: Callable[[ContentId], Blob]) -> None:
+    """Read a content to its end. Raises CorruptError, and what `find` raises."""
+    for _ in read_object(find(content), find):
+        pass
+
+
 def chunks_of(blob: Blob) -> tuple[ContentId, ...]:
     """The contents that this one is made up of; none of a small one. Raises CorruptError."""
     return decode_chunk_list(blob) if blob.codec == "chunks" else ()

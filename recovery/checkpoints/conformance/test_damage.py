@@ -35,6 +35,15 @@ def test_a_spoiled_content_is_told_with_checkpoint_and_path(subject: Subject, pa
         read(subject.open(), content_id(FILES[path]))
 
 
+@pytest.mark.parametrize("path", [b"d/b", b"large"])
+def test_rule_C7_a_spoiled_content_that_is_put_again_is_whole_in_the_next_checkpoint(subject: Subject, path: bytes) -> None:
+    take(subject.open())
+    subject.spoil(content_id(FILES[path]))
+    again = take(subject.open())
+    found = subject.open().load(OWNER, again)
+    check_contents(subject.open(), found, found.image)
+
+
 @pytest.mark.parametrize("data", [b"alpha", LARGE], ids=["small", "large"])
 def test_a_lost_content_is_told(subject: Subject, data: bytes) -> None:
     manifest = take(subject.open())
