@@ -135,7 +135,7 @@ class Deaths:
         self._redriver.kill()
         self._redriver.wait()
         kill_and_wait(load_record(self.place.state).attempts[-1].driver, LinuxHost(), SystemClock(), 10.0)
-        settle = [sys.executable, "-m", "recovery", "release", self.place.state]
+        settle = [sys.executable, "-m", "recovery", "settle", self.place.state, "--processes-dead"]  # a takeover that ends the command
         subprocess.run(settle, env=self._environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         self._listener.close()
 

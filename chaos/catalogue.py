@@ -31,7 +31,7 @@ def _keep_recoveries(sets: tuple[TrialSet, ...]) -> tuple[TrialSet, ...]:
 MODES = {
     "ci": Mode(
         "the gate: every scenario, the heavier sets of trials sampled (`ci`), and a drawn few kills of depth 3",
-        ("ci", "regression", "lost", "stale", "checkpoint", "auto", "redrive"), narrow, Depth(3, 6, 2),
+        ("ci", "regression", "lost", "stale", "checkpoint", "auto", "redrive"), narrow, Depth(3, 4, 2),
     ),
     "transactional": Mode(
         "sessions that keep their image in the log: the scenarios of scenarios/ci and scenarios/regression, each set as it stands",

@@ -80,8 +80,9 @@ def _name_fault(trial_set: TrialSet, prefix: Sequence[Action]) -> str:
 
 
 def _has_exec(steps: Sequence[str], trial_set: TrialSet) -> bool:
-    """Whether a set has the trial of the real command: one that kills drivers from nothing, and is not a sample."""
-    is_plain = not (trial_set.before or trial_set.sample or trial_set.lose or trial_set.then)
+    """Whether a set has the trial of the real command: one that kills drivers from nothing, and is a sample in the mode `ci` at most."""
+    is_sample = bool(trial_set.sample) and trial_set.sample != trial_set.ci
+    is_plain = not (trial_set.before or is_sample or trial_set.lose or trial_set.then)
     return is_plain and EXEC_STEP in steps and "driver" in trial_set.kill
 
 

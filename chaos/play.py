@@ -282,7 +282,7 @@ class Play:
 
     def _begin(self, entry: str) -> None:
         self._kept.update(self._list_quarantine())
-        if self._stage.newest and not self._has_writer() and self._place.work.is_dir():
+        if self._stage.newest and not self._has_writer():
             self.played.looks.append(self._observer.list_tree(self._place.work))
         self._stage.start(self._next_epoch(), entry)
 

@@ -95,7 +95,7 @@ def _lines(path: str, found: Verified, told: _Told) -> list[str]:
     if found.orphans:
         counts += f"; {found.orphans} blobs that no event needs take {found.orphan_bytes} bytes, which `eventlog compact` takes back"
     if found.given_up:
-        counts += f"; {found.given_up} contents were given up on record (compacted, or lost before a salvage)"
+        counts += f"; {found.given_up} contents were given up on record (compacted, lost before a salvage, or in a checkpoint store)"
     return [*lines, f"{show_text(path)}: {_state(found, told)}: {counts}{' verified anew' if told.is_partial else ''}"]
 
 

@@ -118,9 +118,13 @@ def _judge_dropped(reader: Reader, found: Verified, name: str) -> Iterator[Diagn
         except CorruptError:
             rows = []  # the table is damaged, and verify says so
         for reason, count, size in rows:
-            what = f"{count} contents of {int(float(str(size)))} bytes were given up on record ({reason}); images say so by name"
+            total = int(float(str(size)))
+            what = f"{count} contents of {total} bytes were given up on record ({reason}); images say so by name"
             harm: Harm = "nothing lost" if reason in ("compacted", "checkpointed") else "some content lost"
             advice = "nothing to do: they may be in a bundle or in a copy made before"
+            if reason == "checkpointed":
+                what = f"{count} contents of {total} bytes are not in the log but in the checkpoint store of its session"
+                advice = "nothing to do: keep the store with the log; `recovery checkpoints verify` proves what is in it"
             yield Diagnosis("given_up", what, name, harm, advice, is_problem=False)
     if found.orphans:
         what = f"{found.orphans} blobs that no event needs take {found.orphan_bytes} bytes; a crashed append leaves such"

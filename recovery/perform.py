@@ -335,8 +335,9 @@ def complete_obligation(context: Context) -> None:
         context.journal.append(records, (), "restored")
     kept = os.path.join(side, "quarantine", f"{context.journal.log_id}-{obligation.seq}")
     moved = f"; what was moved away is in {show_text(kept)}" if os.path.isdir(kept) else ""
-    did = "rebuilt" if label in REBUILDS else "restored"
-    context.tell(f"{obligation.label}: workspace {did} to the image at seq {obligation.target_seq}{moved}")
+    did, counted = ("rebuilt", "reimaged") if label in REBUILDS else ("restored", "reverted")
+    count = next(one.event.restored for one in records if isinstance(one.event, events.RestoreFinished))
+    context.tell(f"{obligation.label}: workspace {did} to the image at seq {obligation.target_seq}, {count} paths {counted}{moved}")
     forget_contents(context)
     if interrupts or label is Label.LOG_BEHIND_RESTORE:
         calls.collect(context, len(context.journal.state.calls))

@@ -244,6 +244,21 @@ def test_third_kills_are_counted_as_such_and_begin_with_the_successor_of_the_pro
     assert reasons(made) == {passed[0]: "not yet", passed[4]: "not in this scenario"}
 
 
+def test_a_loss_takes_the_place_of_each_kill_or_follows_it() -> None:
+    passed = ["driver@1:decided:1", "worker@1:start:1"]
+    lost = enumerate_set(passed, lose="root removed")
+    assert [format_plan(trial.plan) for trial in lost.trials] == [f'lose {step} "root removed"' for step in passed]
+    then = enumerate_set(passed, then=parse_plan('lose "boot"'))
+    assert [format_plan(trial.plan) for trial in then.trials] == [f'kill {step}; lose "boot"' for step in passed]
+    assert {trial.fault for trial in (*lost.trials, *then.trials)} == {"lose"} and (lost.does, then.does) == ("lose", "kill")
+
+
+def test_what_only_the_mode_ci_samples_keeps_its_exec_trial() -> None:
+    passed = [EXEC_STEP, "driver@1:decided:1"]
+    assert steps_of(enumerate_set(passed, sample=1, ci=1), "exec") == [EXEC_STEP]
+    assert steps_of(enumerate_set(passed, sample=1), "exec") == []
+
+
 def test_after_a_prefix_there_is_no_exec_trial() -> None:
     """An exec trial has no zygote's state to begin from."""
     made = enumerate_trials(record(EXEC_STEP, prefix=PREFIX, saved=1), make_scenario(), TrialSet(PREFIX))

@@ -34,7 +34,9 @@ ADOPTED_BLINDLY = (
     ),
     Replace("recovery/driver/work.py", "    if found.differs:\n        observed", "    if found is None:\n        observed"),
     Replace(
-        "recovery/driver/work.py", "        if found.differs:\n            continue", "        if found is None:\n            continue"
+        "recovery/driver/work.py",
+        "        if not found.differs:\n            return found.root",
+        "        if found is not None:\n            return found.root",
     ),
     Replace("recovery/gather.py", "        difference=difference,", "        difference=DifferenceFact.EQUAL,"),
 )

@@ -90,3 +90,10 @@ def test_the_lock_that_is_held_is_known_by_name() -> None:
         "ledger.create.sync.before": "",
     }
     assert {name: lock_of(Step("driver", 1, name, 1)) for name in named} == named
+
+
+def test_a_redriver_has_no_epoch_and_nobody_else_is_without_one() -> None:
+    assert format_step(parse_step("redriver@0:redrive.told:1")) == "redriver@0:redrive.told:1"
+    for text in ("redriver@1:redrive.told:1", "driver@0:decided:1"):
+        with pytest.raises(MisuseError):
+            parse_step(text)

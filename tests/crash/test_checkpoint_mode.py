@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from eventlog import events
+from eventlog.ports import RandomIds
 from eventlog.reader import Reader
-from eventlog.values import ContentId
+from eventlog.records import Record
+from eventlog.values import ContentId, Epoch, StreamId
+from eventlog.writer import Writer
 from recovery.checkpoints.directory import DirectoryStore, open_store
 from tests.helpers import read_contents
 from tests.recovery.sessions import Sandbox, Table, bash, write
@@ -227,3 +230,44 @@ def test_a_person_restores_to_a_checkpoint(sandbox: Sandbox) -> None:
     assert done.code == 0, done.err
     assert read_contents(sandbox.root) == {"log": b"one\n"}
     assert [event.call for event in sandbox.of_kind(events.CallUndone)] == [2, 3]
+
+
+def left_out(sandbox: Sandbox, *calls: Table) -> None:
+    """A session with a bound of 2 whose calls 2 and 3 have no checkpoint, killed after the third outcome. The log says that the newest
+    checkpoint was very dear, so that it does not depend on the machine which ones are left out."""
+    begun(sandbox, *calls, until="driver@1:intent.commit.before:2", lost_work_bound=2)
+    newest = sandbox.of_kind(events.CheckpointTaken)[-1]
+    writer = Writer.open(str(sandbox.log), RandomIds())
+    dear = events.CheckpointTaken(newest.at_ms, newest.manifest, newest.root, took_ms=10**9)
+    writer.append(StreamId("nightly"), Epoch(1), [Record(dear)], (), "dear")
+    writer.close()
+    step = "driver@2:outcome.commit.after:2"
+    driver = sandbox.start("drive", sandbox.state, epoch=2, wait=(step,))
+    sandbox.steps.kill(step, driver)
+    driver.end()
+    assert len(sandbox.of_kind(events.CheckpointTaken)) == 2 and len(sandbox.settled()) == 3
+
+
+def test_rule_C7_calls_left_out_within_the_bound_are_done_again_when_the_workspace_is_lost(sandbox: Sandbox) -> None:
+    left_out(sandbox, write("a", "1"), write("b", "2"), write("c", "3"), write("d", "4"), write("e", "5"))
+    shutil.rmtree(sandbox.root)
+    driver = sandbox.drive()
+    assert [event.call for event in sandbox.of_kind(events.CallReplayed)] == [2, 3] and "lost_calls=0 bound=2" in driver.err
+    assert read_contents(sandbox.root) == {"a": b"1", "b": b"2", "c": b"3", "d": b"4", "e": b"5"}
+    check_named_are_whole(sandbox)
+
+
+def test_rule_C7_calls_that_may_not_be_done_again_are_lost_up_to_the_bound_and_no_further(sandbox: Sandbox) -> None:
+    left_out(sandbox, *(bash(f"echo {number} > f{number}") for number in range(1, 6)))
+    shutil.rmtree(sandbox.root)
+    driver = sandbox.drive("--on-interrupted", "reissue")
+    assert [event.call for event in sandbox.of_kind(events.CallUndone)] == [2, 3] and "lost_calls=2 bound=2" in driver.err
+    assert sorted(read_contents(sandbox.root)) == ["f1", "f2", "f3", "f4", "f5"]
+
+
+def test_rule_C7_the_call_behind_the_bound_has_a_checkpoint_however_dear(sandbox: Sandbox) -> None:
+    left_out(sandbox, *(write(name, name) for name in "abcde"))
+    sandbox.drive()
+    stored = [one.event for one in sandbox.events()]
+    place = next(at for at, event in enumerate(stored) if isinstance(event, events.CallSettled) and event.call == 4)
+    assert isinstance(stored[place + 1], events.CheckpointTaken)

@@ -66,6 +66,7 @@ def test_rule_D3_a_lost_workspace_is_rebuilt_from_the_log(sandbox: Sandbox, leav
     assert rebuilt(sandbox) == ["root_lost"]
     [recorded], [finished] = sandbox.of_kind(events.RootRecorded), sandbox.of_kind(events.RestoreFinished)
     assert recorded.how == "rebuilt" and finished.restored >= len(FILES)
+    assert (finished.reverted, finished.reimaged) == (0, finished.restored) and f"{finished.reimaged} paths reimaged" in driver.err
     found = read_root_identity(str(sandbox.root))
     assert found.id in (recorded.identity.id, None) and found.inode == recorded.identity.inode
     check_whole(sandbox)

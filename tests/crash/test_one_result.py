@@ -147,8 +147,8 @@ def test_rule_D5_a_write_lost_after_an_unsynced_outcome_is_restored(sandbox: San
     (sandbox.root / "a").write_bytes(b"")
     (sandbox.root / "b").unlink()
     sandbox.boot = "boot-2"
-    sandbox.drive()
-    assert sandbox.labels() == ["restore_unsynced_head"]
+    driver = sandbox.drive()
+    assert sandbox.labels() == ["restore_unsynced_head"] and "2 paths reverted" in driver.err
     assert read_contents(sandbox.root) == {"a": b"one\n", "b": b"two\n"}
     finished = sandbox.of_kind(events.RestoreFinished)[0]
     assert (finished.reverted, finished.reimaged) == (2, 0) and not sandbox.of_kind(events.WorkspaceObserved)

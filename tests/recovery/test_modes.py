@@ -151,6 +151,8 @@ def test_what_may_be_collected_is_never_the_head_image_s_nor_a_restore_s_target(
     assert list_kept(history.state(), 2) == ["b" * 64, "c" * 64]
     history.decide("restore_by_person", obligation=True, call=None)
     assert list_kept(history.state(), 1) == ["a" * 64, "c" * 64], "the first image is the target"
+    history.finish_restore()
+    assert list_kept(history.state(), 1) == ["a" * 64, "c" * 64], "it is the head image"
 
 
 DAMAGE = {
