@@ -17,7 +17,7 @@ from eventlog.image_tree import Draft
 from eventlog.reader import StoredEvent
 from recovery import frozen
 from recovery.call_list import CallList
-from recovery.labels import RENEWALS, Label
+from recovery.labels import BEHIND, RENEWALS, Label
 from recovery.mode_state import ModeState, begin_modes, fold_switched, fold_taken
 from recovery.script import decode_bytes
 from recovery.workspace.profile import Profile, profile_of
@@ -493,6 +493,9 @@ def _fold_decided(state: SessionState, event: events.RecoveryDecided, seq: int, 
     if event.label == Label.EXCLUDE_BY_PERSON:
         left_out = state.profile.left_out | {decode_bytes(event.facts.get(EXCLUDED), f"{place}: {EXCLUDED}")}
         return replace(state, profile=replace(state.profile, left_out=left_out), excluded_seq=seq)
+    if event.label in BEHIND:
+        # The lost calls show that the pause ended and the question was answered: what said so was lost with the tail.
+        state = replace(state, is_paused=False, pause_asked=None, approval=None)
     if event.label == Label.LOG_BEHIND_ADOPT:
         return replace(state, taken_back=event.call or 0)
     if not event.obligation:

@@ -7,6 +7,7 @@ from eventlog.ports import Host
 from eventlog.process_identity import ProcessIdentity, is_alive
 from eventlog.reader import BEGINNING, Position, Reader
 from recovery.journal import only_stream
+from recovery.labels import BEHIND
 from recovery.opening import check_log_exists, log_path, space_paths
 from recovery.redrive.policy import Seen
 from recovery.redrive.progress import Progress
@@ -54,6 +55,8 @@ class LogWatch:
                 self._is_paused = True
             case events.SessionResumed():
                 self._is_paused = False
+            case events.RecoveryDecided(label=label) if label in BEHIND:
+                self._is_paused = False  # what said that it had gone on was lost with the tail
             case _:
                 pass
 

@@ -290,3 +290,42 @@ def test_case_20_a_lost_tail_and_a_lost_workspace_are_both_made_good(sandbox: Sa
     sandbox.drive()
     assert sandbox.labels() == ["log_behind_restore"] and read_contents(sandbox.root) == {"log": b"1\n"}
     assert [how for _, _, how, _ in sandbox.settled()] == ["finished", "interrupted", "interrupted"]
+
+
+def test_case_20_a_log_put_back_from_before_a_pause_ended_stays_readable_and_goes_on(sandbox: Sandbox) -> None:
+    """What resumed the session is lost, and the lost call stands behind `session_paused`: the decision on the loss ends the pause."""
+    gated = 'echo "$CALL_KEY" >> "$WITNESS"; until [ -e "$GATE" ]; do sleep 0.01; done; echo 1 >> log'
+    driver = sandbox.start("run", sandbox.session(bash(gated), *CALLS[1:], on_interrupted="continue"), epoch=1)
+    wait_until(sandbox.witnessed, "the first command")
+    assert sandbox.run("pause", sandbox.state).code == 0
+    sandbox.open_gate()
+    assert driver.end() == 78, driver.err
+    kept = copy(sandbox)
+    step = "driver@2:outcome.commit.before:2"
+    second = sandbox.start("drive", sandbox.state, epoch=2, wait=(step,))
+    sandbox.steps.kill(step, second)
+    second.end()
+    put_back(sandbox, kept)
+    sandbox.drive()
+    assert sandbox.labels() == ["log_behind_restore"]
+    assert [how for _, _, how, _ in sandbox.settled()] == ["finished", "interrupted", "interrupted"]
+    assert len(sandbox.of_kind(events.SessionFinished)) == 1 and read_contents(sandbox.root) == {"log": b"1\n"}
+
+
+@pytest.mark.parametrize("last", ["outcome.commit.before:1", "finish.commit.before:1"])
+def test_case_20_a_log_put_back_from_before_an_answer_stays_readable_and_goes_on(sandbox: Sandbox, last: str) -> None:
+    """The answer is lost with the call that it let begin: the call is taken back or interrupted all the same."""
+    asked = sandbox.run("run", sandbox.session(bash("echo 1 >> log", approve=True), on_interrupted="continue"), epoch=1)
+    assert asked.code == 78, asked.err
+    kept = copy(sandbox)
+    assert sandbox.run("answer", sandbox.state, "--approve").code == 0
+    step = f"driver@2:{last}"
+    second = sandbox.start("drive", sandbox.state, epoch=2, wait=(step,))
+    sandbox.steps.kill(step, second)
+    second.end()
+    put_back(sandbox, kept)
+    sandbox.drive()
+    is_adopted = last.startswith("outcome")
+    assert sandbox.labels() == ["log_behind_adopt" if is_adopted else "log_behind_restore"]
+    assert [how for _, _, how, _ in sandbox.settled()] == ["finished" if is_adopted else "interrupted"]
+    assert len(sandbox.of_kind(events.SessionFinished)) == 1
