@@ -14,12 +14,12 @@ from recovery.agent import AskApproval, AskPerson, AwaitAnswer, RunNext, ScriptD
 from recovery.behind import missing_calls
 from recovery.decision import decide
 from recovery.facts import Facts, LedgerFact
-from recovery.gather import Evidence, gather, open_ledger_fact
+from recovery.gather import Evidence, gather, is_newer, open_ledger_fact
 from recovery.journal import only_stream, read_state
 from recovery.labels import BEHIND, NOT_ACTED_ON, Label
 from recovery.opening import log_path, space_paths
 from recovery.perform import describe_row
-from recovery.plan_words import describe_evidence, describe_steps
+from recovery.plan_words import KEPT, describe_evidence, describe_steps
 from recovery.script import decode_bytes
 from recovery.space.ledger import LedgerView
 from recovery.space.records import Sealed, fold_record
@@ -73,10 +73,14 @@ def forecast(state_directory: str, host: Host) -> Forecast:
         fact = LedgerFact.SOUND  # no driver has been here: the first one makes the ledger
     evidence = gather(state, hashes, view, fact, root, host, "")
     label = decide(evidence.facts)
+    known, steps = evidence.facts, []
+    if isinstance(ledger, LedgerView) and is_newer(ledger, state):
+        steps, known = [f"{label.value}: {KEPT}"], dataclasses.replace(known, ledger=LedgerFact.SOUND)
+    next_label = decide(known)
     number = state.open_call.number if state.open_call else None
     then = "then a person is needed" if label in NOT_ACTED_ON else _then(state)
-    lost = list(missing_calls(state, view)) if view is not None and label in BEHIND else []
-    steps = describe_steps(evidence.facts, number) + [_describe_lost(label, call) for call in lost]
+    lost = list(missing_calls(state, view)) if view is not None and next_label in BEHIND else []
+    steps += describe_steps(known, number) + [_describe_lost(next_label, call) for call in lost]
     return Forecast(
         stream, state.floor, label, number, evidence.facts, then, count_calls(state), lost, steps, describe_evidence(evidence.facts),
         _find_commands(label, evidence, root, state, state_directory),

@@ -32,6 +32,15 @@ TO_RESTORE = "to_restore"
 EXCLUDED = "excluded"
 """The fact of a person's decision that names the path that no image holds from then on."""
 
+MISSING_CALLS = "missing_calls"
+"""The fact of a decision on a log that lost its tail that lists the numbers of the lost calls."""
+
+SEEN_CALL = "seen_call"
+SEEN_SEQ = "seen_seq"
+SEEN_HASH = "seen_hash"
+"""Facts of a decision to make the ledger anew: the highest call that the lost one had seen; and, where the log lacks it, the newest log
+event."""
+
 NEW_GENERATION = "new_generation"
 """The fact of a decision to make the ledger anew that says which generation the new one has."""
 
@@ -151,6 +160,10 @@ class SessionState:
     renewed_generation: int = 0
     renewed_seq: int = 0
     """The newest decision to make the ledger anew: of an attempt that began before it the ledger knows nothing. 0: there was none."""
+    seen_call: int = 0
+    """The highest call that any ledger is known to have seen, from decisions on lost ledgers and on lost tails."""
+    unmet: tuple[int, str] | None = None
+    """The log event (seq, hash) that a lost ledger had seen and this log lacks, until it is decided what was lost."""
     pause_asked: str | None = None
     """Why a pause at the next call boundary is asked for; None where none is."""
     is_paused: bool = False
@@ -489,13 +502,18 @@ def _fold_decided(state: SessionState, event: events.RecoveryDecided, seq: int, 
         generation = event.facts.get(NEW_GENERATION)
         if not isinstance(generation, int) or generation <= state.generation:
             raise CorruptError(f"{place}: {event.label} names no ledger of a newer generation than {state.generation}")
+        seen, digest = _read_number(event, SEEN_SEQ), str(event.facts.get(SEEN_HASH, ""))
+        state = replace(state, unmet=(seen, digest) if seen else None, seen_call=max(state.seen_call, _read_number(event, SEEN_CALL)))
         return replace(state, renewed_generation=generation, renewed_seq=seq)
     if event.label == Label.EXCLUDE_BY_PERSON:
         left_out = state.profile.left_out | {decode_bytes(event.facts.get(EXCLUDED), f"{place}: {EXCLUDED}")}
         return replace(state, profile=replace(state.profile, left_out=left_out), excluded_seq=seq)
     if event.label in BEHIND:
         # The lost calls show that the pause ended and the question was answered: what said so was lost with the tail.
-        state = replace(state, is_paused=False, pause_asked=None, approval=None)
+        listed = event.facts.get(MISSING_CALLS)
+        missing = [number for number in listed if isinstance(number, int)] if isinstance(listed, list) else []
+        seen = max([state.seen_call, *missing])
+        state = replace(state, is_paused=False, pause_asked=None, approval=None, unmet=None, seen_call=seen)
     if event.label == Label.LOG_BEHIND_ADOPT:
         return replace(state, taken_back=event.call or 0)
     if not event.obligation:
@@ -504,11 +522,16 @@ def _fold_decided(state: SessionState, event: events.RecoveryDecided, seq: int, 
         state = replace(state, behind_seq=seq)
     if state.obligation is not None or event.target_seq is None or event.target_root is None:
         raise CorruptError(f"{place}: an obligation without a target, or beside another")
-    counted = event.facts.get(TO_RESTORE)
-    to_restore = counted if isinstance(counted, int) else 0
+    to_restore = _read_number(event, TO_RESTORE)
     is_fallback = event.facts.get(FALLBACK) is not None
     obligation = Obligation(seq, event.label, event.call, event.attempt, event.target_seq, event.target_root, is_fallback, to_restore)
     return replace(state, obligation=obligation, fallback_seq=seq if is_fallback else state.fallback_seq)
+
+
+def _read_number(event: events.RecoveryDecided, name: str) -> int:
+    """A number among the facts of a decision; 0 where it says none."""
+    found = event.facts.get(name)
+    return found if isinstance(found, int) else 0
 
 
 def _fold_restored(state: SessionState, event: events.RestoreFinished, place: str) -> SessionState:

@@ -329,3 +329,72 @@ def test_case_20_a_log_put_back_from_before_an_answer_stays_readable_and_goes_on
     assert sandbox.labels() == ["log_behind_adopt" if is_adopted else "log_behind_restore"]
     assert [how for _, _, how, _ in sandbox.settled()] == ["finished" if is_adopted else "interrupted"]
     assert len(sandbox.of_kind(events.SessionFinished)) == 1
+
+
+def lose_ledger(sandbox: Sandbox, how: str) -> None:
+    """The ledger is gone, or its newest line is damaged: all the lines before that can be read."""
+    if how == "missing":
+        sandbox.ledger_path.unlink()
+    else:
+        with sandbox.ledger_path.open("ab") as file:
+            file.write(b"f" * 32 + b" {}\n")
+
+
+@pytest.mark.parametrize("last", ["outcome.commit.before:1", "finish.commit.before:1"])
+def test_case_20_a_ledger_made_anew_after_the_copy_is_kept_and_says_what_the_log_lost(sandbox: Sandbox, last: str) -> None:
+    """Its generation is in no event of the copy. Thrown away, the numbers of the lost calls would be given again (I4)."""
+    first = "driver@1:intent.commit.before:3"
+    driver = sandbox.start("run", sandbox.session(*CALLS, on_interrupted="continue"), epoch=1, wait=(first,))
+    sandbox.steps.kill(first, driver)
+    driver.end()
+    kept = copy(sandbox)
+    lose_ledger(sandbox, "missing")
+    step = f"driver@2:{last}"
+    second = sandbox.start("drive", sandbox.state, epoch=2, wait=(step,))
+    sandbox.steps.kill(step, second)
+    second.end()
+    put_back(sandbox, kept)
+    label = "log_behind_adopt" if last.startswith("outcome") else "log_behind_restore"
+    planned = sandbox.run("plan", sandbox.state).out
+    assert "ledger_exchanged: the ledger is the session's own and newer" in planned
+    assert f"{label}: " in planned and "call 3: lost" in planned
+    sandbox.drive()
+    assert sandbox.labels() == ["ledger_exchanged", label]
+    header = sandbox.ledger().header
+    assert header is not None and header.generation == 2 == read_log(str(sandbox.state)).generation
+    assert not (sandbox.state / "space" / "ledger.aside-e3").exists()
+    assert sandbox.settled()[-1][:3] == (3, 1, "finished" if label == "log_behind_adopt" else "interrupted")
+    assert witnessed_calls(sandbox) == [1, 2, 3], "no key ran twice"
+    check_legal(sandbox)
+
+
+@pytest.mark.parametrize("step", ["", "driver@2:ledger.aside.move.after:1"])
+def test_case_20_a_damaged_ledger_still_says_what_a_log_lost(sandbox: Sandbox, step: str) -> None:
+    """The highest call that can be read of it, and where it saw the log, also when the driver that makes it anew is killed."""
+    run_and_put_back(sandbox, "intent.commit.before:3", "finish.commit.before:1", on_interrupted="reissue")
+    lose_ledger(sandbox, "damaged")
+    if step:
+        second = sandbox.start("drive", sandbox.state, epoch=2, wait=(step,))
+        sandbox.steps.kill(step, second)
+        second.end()
+    sandbox.drive()
+    assert sandbox.labels() == ["ledger_damaged", *(["ledger_lost"] if step else []), "log_behind_restore"]
+    assert [(call, how) for call, _, how, _ in sandbox.settled()] == [(1, "finished"), (2, "finished"), (3, "interrupted"), (4, "finished")]
+    assert witnessed_calls(sandbox) == [1, 2, 3, 4]
+    check_legal(sandbox)
+
+
+def test_case_20_a_restore_of_lost_calls_that_a_person_ends_is_decided_once(sandbox: Sandbox) -> None:
+    run_and_put_back(sandbox, "intent.commit.before:3", "finish.commit.before:1", on_interrupted="continue")
+    step = "driver@2:decision.commit.after:1"
+    second = sandbox.start("drive", sandbox.state, epoch=2, wait=(step,))
+    sandbox.steps.kill(step, second)
+    second.end()
+    refused = sandbox.run("settle", sandbox.state, "--accept-workspace", "0" * 64)
+    root = refused.sentence().partition("has the root hash ")[2].split()[0]
+    accepted = sandbox.run("settle", sandbox.state, "--accept-workspace", root)
+    assert accepted.code == 0, accepted.err
+    sandbox.drive()
+    assert sandbox.labels() == ["log_behind_restore", "accept_by_person"], "the ledger is with this log again"
+    assert read_contents(sandbox.root) == {"log": b"1\n2\n3\n"} and [how for _, _, how, _ in sandbox.settled()][-1] == "interrupted"
+    check_legal(sandbox)

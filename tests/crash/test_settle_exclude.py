@@ -57,6 +57,18 @@ def test_rule_C5_a_path_that_cannot_be_read_is_left_out_and_the_call_adopted(san
     verify(sandbox)
 
 
+def test_rule_C5_a_path_that_cannot_be_read_does_not_keep_a_lost_ledger_from_being_made_anew(sandbox: Sandbox) -> None:
+    """Else nobody could ever leave it out: that is an act of a driver that has a ledger."""
+    hidden(sandbox)
+    sandbox.ledger_path.unlink()
+    assert sandbox.run("settle", sandbox.state, "--processes-dead").code == 0, "as it must be under the mark of a user without privileges"
+    settle(sandbox, "d/hidden")
+    sandbox.drive("--on-interrupted", "continue")
+    assert sandbox.labels() == ["ledger_lost", "exclude_by_person", "restore_and_interrupt"]
+    assert sandbox.settled()[1][:3] == (2, 1, "interrupted") and len(sandbox.of_kind(events.SessionFinished)) == 1
+    verify(sandbox)
+
+
 @pytest.mark.parametrize("path", ["d", "d/x"])
 def test_what_is_left_out_leaves_the_image_and_is_never_touched_again(sandbox: Sandbox, path: str) -> None:
     first = begun(sandbox, (bash("mkdir d; echo x > d/x; echo y > d/y; echo one > a"), bash("echo two > a")))
