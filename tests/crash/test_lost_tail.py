@@ -7,6 +7,10 @@ from contextlib import suppress
 import pytest
 
 from eventlog import events
+from eventlog.ports import RandomIds
+from eventlog.records import Record
+from eventlog.values import StreamId
+from eventlog.writer import Writer
 from recovery.opening import read_log
 from tests.helpers import read_contents, wait_until
 from tests.recovery.sessions import Sandbox, bash, write
@@ -384,17 +388,60 @@ def test_case_20_a_damaged_ledger_still_says_what_a_log_lost(sandbox: Sandbox, s
     check_legal(sandbox)
 
 
-def test_case_20_a_restore_of_lost_calls_that_a_person_ends_is_decided_once(sandbox: Sandbox) -> None:
-    run_and_put_back(sandbox, "intent.commit.before:3", "finish.commit.before:1", on_interrupted="continue")
+def lose_notes(sandbox: Sandbox) -> None:
+    """A log whose three calls stand, put back from before twenty notes that the ledger has seen: no call is lost."""
+    last = "driver@1:finish.commit.before:1"
+    driver = sandbox.start("run", sandbox.session(*CALLS, on_interrupted="continue"), epoch=1, wait=(last,))
+    sandbox.steps.kill(last, driver)
+    driver.end()
+    kept = copy(sandbox)
+    writer = Writer.open(str(sandbox.log), RandomIds())
+    writer.append_unfenced(StreamId("nightly"), [Record(events.Noted(1, "lost")) for _ in range(20)], "note")
+    writer.close()
+    step = "driver@2:takeover.killed:1"
+    second = sandbox.start("drive", sandbox.state, epoch=2, wait=(step,))
+    sandbox.steps.kill(step, second)
+    second.end()
+    put_back(sandbox, kept)
+
+
+@pytest.mark.parametrize("step", ["", "driver@3:ledger.aside.move.after:1"])
+def test_case_20_a_damaged_ledger_still_says_that_a_log_lost_its_tail_and_no_call(sandbox: Sandbox, step: str) -> None:
+    lose_notes(sandbox)
+    lose_ledger(sandbox, "damaged")
+    if step:
+        third = sandbox.start("drive", sandbox.state, epoch=3, wait=(step,))
+        sandbox.steps.kill(step, third)
+        third.end()
+    sandbox.drive()
+    assert sandbox.labels() == ["ledger_damaged", *(["ledger_lost"] if step else []), "log_behind_restore"]
+
+
+def test_case_20_the_numbers_of_lost_calls_outlive_a_ledger_that_is_lost_in_their_restore(sandbox: Sandbox) -> None:
+    run_and_put_back(sandbox, "intent.commit.before:3", "finish.commit.before:1", on_interrupted="reissue")
     step = "driver@2:decision.commit.after:1"
     second = sandbox.start("drive", sandbox.state, epoch=2, wait=(step,))
     sandbox.steps.kill(step, second)
     second.end()
+    lose_ledger(sandbox, "missing")
+    sandbox.drive()
+    assert sandbox.labels() == ["log_behind_restore", "complete_without_ledger", "complete_restore"]
+    assert [how for _, _, how, _ in sandbox.settled()] == ["finished", "finished", "interrupted", "finished"]
+    assert witnessed_calls(sandbox) == [1, 2, 3, 4]
+    check_legal(sandbox)
+
+
+def test_case_20_a_restore_for_a_lost_tail_that_a_person_ends_is_decided_once(sandbox: Sandbox) -> None:
+    """The ledger has seen more of the log than there is even after the end: it is told that this log goes on."""
+    lose_notes(sandbox)
+    step = "driver@3:decision.commit.after:1"
+    third = sandbox.start("drive", sandbox.state, epoch=3, wait=(step,))
+    sandbox.steps.kill(step, third)
+    third.end()
     refused = sandbox.run("settle", sandbox.state, "--accept-workspace", "0" * 64)
     root = refused.sentence().partition("has the root hash ")[2].split()[0]
     accepted = sandbox.run("settle", sandbox.state, "--accept-workspace", root)
     assert accepted.code == 0, accepted.err
     sandbox.drive()
-    assert sandbox.labels() == ["log_behind_restore", "accept_by_person"], "the ledger is with this log again"
-    assert read_contents(sandbox.root) == {"log": b"1\n2\n3\n"} and [how for _, _, how, _ in sandbox.settled()][-1] == "interrupted"
-    check_legal(sandbox)
+    assert sandbox.labels() == ["log_behind_restore", "accept_by_person"]
+    assert len(sandbox.of_kind(events.SessionFinished)) == 1 and read_contents(sandbox.root) == {"log": b"1\n2\n3\n"}
