@@ -20,7 +20,7 @@ from eventlog import events
 from eventlog.errors import NeedsPersonError
 from eventlog.image import Change, Image, ImageTree, diff, root_hash
 from eventlog.records import Record
-from eventlog.values import ContentId, Seq
+from eventlog.values import ContentId
 from recovery.behind import interrupt_missing
 from recovery.calls import command_request, interrupt_call
 from recovery.capture import list_untracked, look_again
@@ -30,7 +30,7 @@ from recovery.fallback_image import Fallback
 from recovery.labels import INTERRUPTS, Label
 from recovery.modes import vault_of
 from recovery.person_restore import undone_calls
-from recovery.restore import complete_restore, decided_restore, plan_for
+from recovery.restore import complete_restore, decided_restore, plan_for, target_at
 from recovery.script import BashCall, EditCall, WriteCall, call_from_json
 from recovery.space.keys import announce
 from recovery.space.protocol import EditFile, WriteFile
@@ -65,7 +65,7 @@ def choose_fallback(context: Context, found: Scan | None) -> Fallback | None:
         if taken.root in tried:
             continue
         tried.add(taken.root)
-        image = context.journal.reader.image(context.journal.stream, Seq(taken.seq))
+        image = target_at(context.journal.reader, state, taken.seq)
         if _find_damage(context, found, taken.root, image, state.untracked_at(taken.seq)):
             continue
         after = undone_calls(state, taken.seq)
@@ -119,7 +119,7 @@ def append_fallback(context: Context, obligation: Obligation, side: str, closing
     """Do the calls after an older checkpoint again, or end them as undone, and commit the end of the restore with it. `closing` are the
     records of a restore that has reached the older image. Raises what commands, file workers and restores raise."""
     state = context.journal.state
-    target = context.journal.reader.image(context.journal.stream, Seq(obligation.target_seq))
+    target = target_at(context.journal.reader, state, obligation.target_seq)
     after = undone_calls(state, obligation.target_seq)
     ends: list[Record] = []
     image: Image = target
