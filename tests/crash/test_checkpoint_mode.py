@@ -1,5 +1,6 @@
 """Mode checkpoint (rule C7): killed at every step of a call's checkpoint, with the workspace lost, with damaged checkpoints."""
 
+import fcntl
 import shutil
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,49 @@ def test_a_person_restores_to_a_checkpoint(sandbox: Sandbox) -> None:
     assert done.code == 0, done.err
     assert read_contents(sandbox.root) == {"log": b"one\n"}
     assert [event.call for event in sandbox.of_kind(events.CallUndone)] == [2, 3]
+
+
+def test_calls_done_again_have_the_provider_key_that_they_had(sandbox: Sandbox) -> None:
+    said = bash('echo "$CALL_IDEMPOTENCY_KEY" >> "$WITNESS"; echo x >> a', policy="safe")
+    begun(sandbox, CALLS[0], said, said)
+    before = sandbox.witnessed()
+    shutil.rmtree(sandbox.root)
+    spoil_manifest(sandbox, -1)
+    spoil_manifest(sandbox, -2)
+    sandbox.drive()
+    assert [event.call for event in sandbox.of_kind(events.CallReplayed)] == [2, 3]
+    assert len(set(before)) == 2 and sandbox.witnessed() == before * 2
+
+
+def test_a_workspace_taken_in_place_of_an_older_checkpoint_has_one_and_the_calls_after_that_are_undone(sandbox: Sandbox) -> None:
+    begun(sandbox, *CALLS)
+    shutil.rmtree(sandbox.root)
+    spoil_manifest(sandbox, -1)
+    step = "driver@2:restored.commit.before:1"
+    driver = sandbox.start("drive", sandbox.state, "--accept-lost", "1", epoch=2, wait=(step,))
+    sandbox.steps.kill(step, driver)
+    driver.end()
+    (sandbox.root / "mine").write_text("by hand")
+    refused = sandbox.run("settle", sandbox.state, "--accept-workspace", "0" * 64).sentence()
+    root = refused.partition("has the root hash ")[2].split()[0]
+    assert sandbox.run("settle", sandbox.state, "--accept-workspace", root).code == 0
+    assert [event.call for event in sandbox.of_kind(events.CallUndone)] == [3]
+    taken = sandbox.of_kind(events.CheckpointTaken)[-1]
+    assert taken.root == root == store_of(sandbox).load(owner_of(sandbox), taken.manifest).root
+    assert "lost_calls=1 bound=0" in sandbox.drive("--on-interrupted", "continue").err
+
+
+def test_a_driver_waits_for_a_collection_of_its_store(sandbox: Sandbox) -> None:
+    step = "driver@1:intent.commit.after:1"
+    driver = sandbox.start("run", sandbox.session(*CALLS, mode="checkpoint"), epoch=1, wait=(step, "driver@1:checkpoint.busy:1"))
+    sandbox.steps.wait(step, driver)
+    with open(sandbox.state / "checkpoints" / "lock", "rb") as collecting:
+        fcntl.flock(collecting, fcntl.LOCK_EX)
+        sandbox.steps.release(step)
+        sandbox.steps.wait("driver@1:checkpoint.busy:1", driver)
+    sandbox.steps.release("driver@1:checkpoint.busy:1")
+    assert driver.end() == 0, driver.err
+    assert len(sandbox.of_kind(events.CheckpointTaken)) == 3
 
 
 def left_out(sandbox: Sandbox, *calls: Table) -> None:
