@@ -20,17 +20,18 @@ from eventlog import events
 from eventlog.errors import NeedsPersonError
 from eventlog.image import Change, Image, ImageTree, diff, root_hash
 from eventlog.records import Record
-from eventlog.values import ContentId, Seq
+from eventlog.values import ContentId
 from recovery.behind import interrupt_missing
-from recovery.calls import command_request, interrupt_call
+from recovery.calls import KEY_VARIABLE, check_tool, choose_left_behind, command_request, interrupt_call, is_confined
 from recovery.capture import list_untracked, look_again
 from recovery.checkpoints.errors import CheckpointDamagedError
 from recovery.context import Context
 from recovery.fallback_image import Fallback
 from recovery.labels import INTERRUPTS, Label
+from recovery.left_behind import handle_outsiders
 from recovery.modes import vault_of
 from recovery.person_restore import undone_calls
-from recovery.restore import complete_restore, decided_restore, plan_for
+from recovery.restore import complete_restore, decided_restore, plan_for, target_at
 from recovery.script import BashCall, EditCall, WriteCall, call_from_json
 from recovery.space.keys import announce
 from recovery.space.protocol import EditFile, WriteFile
@@ -65,11 +66,13 @@ def choose_fallback(context: Context, found: Scan | None) -> Fallback | None:
         if taken.root in tried:
             continue
         tried.add(taken.root)
-        image = context.journal.reader.image(context.journal.stream, Seq(taken.seq))
+        image = target_at(context.journal.reader, state, taken.seq)
         if _find_damage(context, found, taken.root, image, state.untracked_at(taken.seq)):
             continue
         after = undone_calls(state, taken.seq)
-        if not (may_replay(state, after, taken.seq) or len(after) <= max(state.modes.bound, context.accept_lost)):
+        if may_replay(state, after, taken.seq):
+            _check_startable(context, after)
+        elif len(after) > max(state.modes.bound, context.accept_lost):
             raise NeedsPersonError(_describe_lost(damage, after, state))
         numbers = [call.number for call in after]
         return Fallback(taken.seq, taken.root, image, {FALLBACK: taken.manifest, "why": damage, "calls_after": numbers})
@@ -79,6 +82,18 @@ def choose_fallback(context: Context, found: Scan | None) -> Fallback | None:
 def may_replay(state: SessionState, calls: Sequence[CallState], since: int) -> bool:
     """Whether these calls after the event `since` may be done again (C7). Pure."""
     return state.observed_seq <= since and all(call.policy == "safe" and not call.last.is_redacted for call in calls)
+
+
+def _check_startable(context: Context, after: Sequence[CallState]) -> None:
+    """Raise NeedsPersonError for calls to be done again that cannot be started here, while nothing of them is begun."""
+    for call in after:
+        request = call_from_json(call.input, f"call {call.number}")
+        check_tool(context, call.number, request)
+        if isinstance(request, BashCall) and is_confined(context, request) and not context.space.can_confine:
+            raise NeedsPersonError(
+                f"call {call.number} is to be done again from a checkpoint, in the namespaced space, in which nothing is started here; "
+                "`recovery drive STATE_DIR`, or the program that opened the session, does that"
+            )
 
 
 def _find_damage(context: Context, found: Scan | None, root: str, image: Image, untracked: tuple[Untracked, ...]) -> str:
@@ -119,11 +134,12 @@ def append_fallback(context: Context, obligation: Obligation, side: str, closing
     """Do the calls after an older checkpoint again, or end them as undone, and commit the end of the restore with it. `closing` are the
     records of a restore that has reached the older image. Raises what commands, file workers and restores raise."""
     state = context.journal.state
-    target = context.journal.reader.image(context.journal.stream, Seq(obligation.target_seq))
+    target = target_at(context.journal.reader, state, obligation.target_seq)
     after = undone_calls(state, obligation.target_seq)
     ends: list[Record] = []
     image: Image = target
     if after and may_replay(state, after, obligation.target_seq):
+        _check_startable(context, after)  # whoever decided this may have been another program
         ends, image = _replay(context, obligation, after, target)
         if len(ends) < len(after):
             closing = complete_restore(context, side)  # what was done again did not lead to where it had
@@ -166,10 +182,13 @@ def _run_again(context: Context, obligation: Obligation, call: CallState) -> Non
     context.tell(f"call {call.number} {call.tool}: done again from the checkpoint")
     match request:
         case BashCall():
-            command = command_request(context, request, key)
+            command = command_request(context, call.number, request, key)
             mark = context.space.mark(f"d{obligation.seq}-a{attempt}")
             _announce(context, key, "command", attempt, digest_request(command), mark)
             context.space.wait_command(key, context.space.start_command(command, mark))
+            done = context.ledger.state.find(key)
+            assert done is not None, "it has just ended"
+            handle_outsiders(context, done, KEY_VARIABLE, choose_left_behind(context, request))
             context.space.forget_attempt(mark)
         case WriteCall():
             _announce(context, key, "work", attempt, "replay", context.space.mark(f"e{context.epoch}-worker"))

@@ -253,7 +253,7 @@ def _ensure_root(context: Context) -> None:
         context.journal.append([Record(take_root(context, "rebuilt"))], (), "root")
 
 
-def _end_handed_on(context: Context, obligation: Obligation) -> None:
+def end_handed_on(context: Context, obligation: Obligation) -> None:
     """What the call that is undone handed on outside its mark ends before a path is touched (I7): nothing else has ended it."""
     call = context.journal.state.open_call
     attempt = context.ledger.state.attempts.get(call.last.key) if call is not None and obligation.call is not None else None
@@ -313,7 +313,7 @@ def complete_obligation(context: Context) -> None:
     if obligation is None:
         raise InternalError("no obligation is open")
     label = Label(obligation.label)
-    _end_handed_on(context, obligation)
+    end_handed_on(context, obligation)
     if label is Label.LOG_BEHIND_RESTORE:
         end_missing(context)
         rejoin(context)

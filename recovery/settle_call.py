@@ -138,7 +138,7 @@ def _ends(context: Context, obligation: Obligation, found: Capture) -> list[Reco
     """How the calls end that the restore was about: all of them on the image that was found."""
     state, now = context.journal.state, context.clock.now_ms()
     ends: list[Record] = []
-    if obligation.label == Label.RESTORE_BY_PERSON:
+    if obligation.goes_back:
         undone = undone_calls(state, obligation.target_seq)
         ends += [Record(events.CallUndone(now, call.number, ACCEPTED, obligation.seq)) for call in undone]
     if state.open_call is not None:

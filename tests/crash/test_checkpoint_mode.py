@@ -1,5 +1,6 @@
 """Mode checkpoint (rule C7): killed at every step of a call's checkpoint, with the workspace lost, with damaged checkpoints."""
 
+import fcntl
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,11 @@ from eventlog.records import Record
 from eventlog.values import ContentId, Epoch, StreamId
 from eventlog.writer import Writer
 from recovery.checkpoints.directory import DirectoryStore, open_store
-from tests.helpers import read_contents
+from recovery.script import TOOL_RUN
+from tests.helpers import is_running, read_contents, wait_until
 from tests.recovery.sessions import Sandbox, Table, bash, write
+from tests.recovery.space.test_outsiders import begun as running_beside
+from tests.recovery.space.test_outsiders import daemon_starts
 
 CALLS = (bash("echo one >> log"), bash("echo two >> log; mkdir d; echo x > d/x"), bash("echo three >> log"))
 WHOLE = {"log": b"one\ntwo\nthree\n", "d": None, "d/x": b"x\n"}
@@ -230,6 +234,120 @@ def test_a_person_restores_to_a_checkpoint(sandbox: Sandbox) -> None:
     assert done.code == 0, done.err
     assert read_contents(sandbox.root) == {"log": b"one\n"}
     assert [event.call for event in sandbox.of_kind(events.CallUndone)] == [2, 3]
+
+
+def test_calls_done_again_have_the_provider_key_that_they_had(sandbox: Sandbox) -> None:
+    said = bash('echo "$CALL_IDEMPOTENCY_KEY" >> "$WITNESS"; echo x >> a', policy="safe")
+    begun(sandbox, CALLS[0], said, said)
+    before = sandbox.witnessed()
+    shutil.rmtree(sandbox.root)
+    spoil_manifest(sandbox, -1)
+    spoil_manifest(sandbox, -2)
+    sandbox.drive()
+    assert [event.call for event in sandbox.of_kind(events.CallReplayed)] == [2, 3]
+    assert len(set(before)) == 2 and sandbox.witnessed() == before * 2
+
+
+def test_a_workspace_taken_in_place_of_an_older_checkpoint_has_one_and_the_calls_after_that_are_undone(sandbox: Sandbox) -> None:
+    begun(sandbox, *CALLS)
+    shutil.rmtree(sandbox.root)
+    spoil_manifest(sandbox, -1)
+    step = "driver@2:restored.commit.before:1"
+    driver = sandbox.start("drive", sandbox.state, "--accept-lost", "1", epoch=2, wait=(step,))
+    sandbox.steps.kill(step, driver)
+    driver.end()
+    (sandbox.root / "mine").write_text("by hand")
+    refused = sandbox.run("settle", sandbox.state, "--accept-workspace", "0" * 64).sentence()
+    root = refused.partition("has the root hash ")[2].split()[0]
+    assert sandbox.run("settle", sandbox.state, "--accept-workspace", root).code == 0
+    assert [event.call for event in sandbox.of_kind(events.CallUndone)] == [3]
+    taken = sandbox.of_kind(events.CheckpointTaken)[-1]
+    assert taken.root == root == store_of(sandbox).load(owner_of(sandbox), taken.manifest).root
+    assert "lost_calls=1 bound=0" in sandbox.drive("--on-interrupted", "continue").err
+
+
+def test_a_driver_waits_for_a_collection_of_its_store(sandbox: Sandbox) -> None:
+    step = "driver@1:intent.commit.after:1"
+    driver = sandbox.start("run", sandbox.session(*CALLS, mode="checkpoint"), epoch=1, wait=(step, "driver@1:checkpoint.busy:1"))
+    sandbox.steps.wait(step, driver)
+    with open(sandbox.state / "checkpoints" / "lock", "rb") as collecting:
+        fcntl.flock(collecting, fcntl.LOCK_EX)
+        sandbox.steps.release(step)
+        sandbox.steps.wait("driver@1:checkpoint.busy:1", driver)
+    sandbox.steps.release("driver@1:checkpoint.busy:1")
+    assert driver.end() == 0, driver.err
+    assert len(sandbox.of_kind(events.CheckpointTaken)) == 3
+
+
+def test_rule_S11_what_a_call_that_is_done_again_handed_on_is_dead_before_the_look(sandbox: Sandbox) -> None:
+    said, gate = sandbox.base / "said", sandbox.gate
+    gate.touch()
+    waits = f'echo $CALL_KEY > {said}.new; mv {said}.new {said}; until [ -e {gate} ]; do sleep 0.01; done'
+    begun(sandbox, write("log", "one"), bash(waits, policy="safe"), write("a", "last"))
+    shutil.rmtree(sandbox.root)
+    spoil_manifest(sandbox, -1)  # of calls 1 and 2 there is one image, and one manifest
+    spoil_manifest(sandbox, -2)
+    gate.unlink()
+    said.unlink()
+    driver = sandbox.start("drive", sandbox.state, epoch=2)
+    wait_until(said.exists, "the call's second start")
+    with running_beside(daemon_starts({"CALL_KEY": said.read_text().strip()}, Path("/"))) as pid:
+        gate.touch()
+        assert driver.end() == 0, driver.err
+        assert not is_running(pid)
+    assert [event.call for event in sandbox.of_kind(events.CallReplayed)] == [1, 2, 3]
+
+
+TOOL = {"TOOL_PYTHON": "/bin/true", "TOOL_RUNNER": "runner"}
+"""What the program has that opened a session, and a plain drive has not."""
+
+
+def test_a_tool_is_done_again_by_its_program_only(sandbox: Sandbox) -> None:
+    session = sandbox.session(write("log", "one"), bash(TOOL_RUN + "module:function", policy="safe"), write("a", "a"), mode="checkpoint")
+    step = "driver@1:finish.commit.before:1"
+    driver = sandbox.start("run", session, epoch=1, wait=(step,), **TOOL)
+    sandbox.steps.kill(step, driver)
+    driver.end()
+    shutil.rmtree(sandbox.root)
+    spoil_manifest(sandbox, -1)
+    spoil_manifest(sandbox, -2)
+    assert "start that program again" in sandbox.drive(expect=78).sentence()
+    assert sandbox.labels() == [] and not sandbox.root.exists(), "nothing is decided that this driver could not do"
+    step = "driver@3:restored.commit.before:1"
+    driver = sandbox.start("drive", sandbox.state, epoch=3, wait=(step,), **TOOL)
+    sandbox.steps.kill(step, driver)
+    driver.end()
+    assert "start that program again" in sandbox.drive(expect=78).err
+    assert not sandbox.of_kind(events.CallReplayed) and not sandbox.of_kind(events.CallUndone)
+    last = sandbox.run("drive", sandbox.state, **TOOL)
+    assert last.code == 0, last.err
+    assert [event.call for event in sandbox.of_kind(events.CallReplayed)][-1] == 3
+
+
+def test_a_call_of_the_namespaced_space_is_not_done_again_by_an_act_that_starts_none(sandbox: Sandbox) -> None:
+    begun(sandbox, CALLS[0], bash("echo two >> log", policy="safe"))
+    shutil.rmtree(sandbox.root)
+    spoil_manifest(sandbox, -1)
+    refused = sandbox.run("settle", sandbox.state, "--rebuild", SESSION_SPACE="namespaced")
+    assert refused.code == 78 and "in the namespaced space" in refused.sentence() and sandbox.labels() == []
+    sandbox.drive()
+    assert [event.call for event in sandbox.of_kind(events.CallReplayed)] == [2]
+
+
+def test_rule_R4_nothing_is_discarded_for_a_restore_that_takes_back_more_than_the_call(sandbox: Sandbox) -> None:
+    calls = (CALLS[0], write("log", "two"), bash("echo three >> log; echo x > x"))
+    begun(sandbox, *calls, until="shim.2@1:ended:1", on_interrupted="continue")
+    spoil_manifest(sandbox, -1)
+    assert "--discard 3: the image before the call is not to be had" in sandbox.run("settle", sandbox.state, "--discard", "3").sentence()
+    assert sandbox.labels() == []
+    step = "driver@3:decision.commit.after:1"
+    driver = sandbox.start("drive", sandbox.state, epoch=3, wait=(step,))
+    sandbox.steps.kill(step, driver)
+    driver.end()
+    refused = sandbox.run("settle", sandbox.state, "--discard", "3")
+    assert refused.code == 78 and "takes back more than call 3" in refused.sentence() and (sandbox.root / "x").exists()
+    sandbox.drive()
+    assert read_contents(sandbox.root) == {"log": b"two"}
 
 
 def left_out(sandbox: Sandbox, *calls: Table) -> None:

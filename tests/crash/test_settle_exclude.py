@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from chaos.oracle.laundering import root_aimed_at
+from chaos.oracle.load import load_log
+from chaos.oracle.values import hex_of
 from eventlog import events
 from eventlog.image import Entry, Image
 from recovery.opening import read_log
-from recovery.settle_exclude import without
+from recovery.workspace.left_out import without
 from tests.crash.person import begun
 from tests.helpers import read_contents
 from tests.recovery.sessions import Driver, Sandbox, bash
@@ -82,10 +85,24 @@ def test_what_is_left_out_leaves_the_image_and_is_never_touched_again(sandbox: S
     (sandbox.root / "d" / "x").write_text("changed")
     assert sandbox.run("apply", sandbox.state).code == 0
     assert sandbox.of_kind(events.WorkspaceObserved) == [observed]
-    refused = sandbox.run("restore", sandbox.state, "--at", str(first), "--workspace", sandbox.root)
-    assert refused.code == 1 and "the excluded" in refused.err and (sandbox.root / "a").read_text() == "two\n"
-    sandbox.drive()
+    done = sandbox.run("restore", sandbox.state, "--at", str(first), "--workspace", sandbox.root)
+    assert done.code == 0 and (sandbox.root / "a").read_text() == "one\n" and (sandbox.root / "d" / "y").read_text() == "y\n"
+    sandbox.drive("--on-interrupted", "continue")
     assert (sandbox.root / "d" / "x").read_text() == "changed"
+
+
+def test_a_restore_to_an_image_from_before_an_exclude_leaves_the_path_alone(sandbox: Sandbox) -> None:
+    first = begun(sandbox, (bash("mkdir d; echo x > d/x; ln d/x d/y; echo one > a"), bash("echo two > a; rm d/y")))
+    settle(sandbox, "d/x")
+    (sandbox.root / "d" / "x").write_text("mine")
+    done = sandbox.run("restore", sandbox.state, "--at", str(first), "--workspace", sandbox.root)
+    assert done.code == 0, done.err
+    assert read_contents(sandbox.root) == {"a": b"one\n", "d": None, "d/x": b"mine", "d/y": b"x\n"}
+    assert read_log(str(sandbox.state)).obligation is None
+    verify(sandbox)
+    stream = next(iter(load_log(str(sandbox.log), str(sandbox.base)).streams.values()))
+    [decided] = [event for event in stream.events if event.payload.get("obligation")]
+    assert hex_of(root_aimed_at(stream, decided)) == decided.payload["target_root"] != hex_of(stream.root_at(first))
 
 
 @pytest.mark.parametrize("path", [".", "..", "/etc/passwd", "d/../.."])
@@ -134,7 +151,7 @@ FILE = Entry("f", 0o644, bytes(32))
 def test_a_group_of_hard_links_goes_on_without_the_names_it_loses(names: str, path: bytes, left: dict[bytes, bytes | None]) -> None:
     linked: Image = {name.encode(): replace(FILE, link=names[0].encode()) for name in names}
     image = {b"": Entry("d", 0o755, None), **linked, b"other": FILE}
-    after = without(image, path)
+    after = without(image, [path])
     assert {name: entry.link for name, entry in after.items() if name not in (b"", b"other")} == left
     assert after[b"other"] == FILE
 
