@@ -12,7 +12,7 @@ import msgspec
 from eventlog import events, steps
 from eventlog.errors import InternalError, NeedsPersonError, ScanError, StaleEpochError
 from eventlog.records import Record
-from eventlog.show import show_path, show_text
+from eventlog.show import show_text
 from recovery import calls
 from recovery.behind import describe_missing, end_missing, interrupt_missing, rejoin, take_back_intent
 from recovery.capture import capture_outside, commit_look, count_scan_failure, describe_outside_deletion, refuse_over_limit
@@ -23,7 +23,7 @@ from recovery.fallback import append_fallback, open_obligation
 from recovery.files import mark_root, ready_side, take_root
 from recovery.gather import Evidence, gather
 from recovery.labels import BEHIND, INTERRUPTS, NOT_ACTED_ON, REBUILDS, Label
-from recovery.left_behind import UNSTABLE, handle_outsiders, is_stale
+from recovery.left_behind import describe_stale, handle_outsiders, is_stale
 from recovery.modes import commit_image
 from recovery.person_restore import Aim, aim_at, check_room, decide_restore, undo_calls
 from recovery.restore import complete_restore, forget_contents, sync_workspace
@@ -266,9 +266,8 @@ def _refuse_stale(context: Context) -> None:
     state = context.journal.state
     if is_stale(state.untracked):
         raise NeedsPersonError(
-            "the workspace is lost and its newest image is stale: a process that was kept was writing to "
-            f"{', '.join(show_path(one.path) for one in state.untracked if one.kind == UNSTABLE)}; `recovery settle STATE_DIR --rebuild` "
-            "rebuilds it all the same, with what was seen of these files"
+            f"the workspace is lost and its newest image is stale: {describe_stale(state.untracked)}; "
+            "`recovery settle STATE_DIR --rebuild` rebuilds it all the same, with what was seen of it"
         )
 
 
@@ -277,9 +276,8 @@ def _refuse_stale_head(context: Context) -> None:
     untracked = context.journal.state.untracked
     if is_stale(untracked):
         raise NeedsPersonError(
-            "log_behind_restore: the log lost its tail and its newest image is stale: a process that was kept was writing to "
-            f"{', '.join(show_path(one.path) for one in untracked if one.kind == UNSTABLE)}; `recovery restore STATE_DIR --at SEQ "
-            "--workspace DIR` restores an image before that"
+            f"log_behind_restore: the log lost its tail and its newest image is stale: {describe_stale(untracked)}; "
+            "`recovery restore STATE_DIR --at SEQ --workspace DIR` restores an image before that"
         )
 
 
