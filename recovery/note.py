@@ -13,6 +13,7 @@ from eventlog.errors import MisuseError
 from recovery.left_behind import describe_stale, is_stale
 from recovery.state import SessionState
 from recovery.story import Story, ToldCall, ToldRestore
+from recovery.words import describe_way_on
 
 DEFAULT_BYTES = 4096
 LEAST_BYTES = 1024
@@ -81,6 +82,7 @@ def _must(state: SessionState, place: str) -> tuple[str, ...]:
         return ()
     found = []
     call = state.open_call
+    way_on = describe_way_on(bool(state.opened.script), place)
     if not state.is_placed:
         found.append(f"give the session a workspace: `recovery place {place} --workspace DIR`")
     if state.obligation is not None:
@@ -89,19 +91,14 @@ def _must(state: SessionState, place: str) -> tuple[str, ...]:
         began = "provably did not start" if call.last.is_void else "may have run, be running, or have partly run"
         found.append(f"call {call.number} is open and {began}: the next driver decides; `recovery plan {place}` says what it would do")
     if state.is_paused:
-        found.append(f"the session is paused: {_going_on(state, place)} ends the pause")
+        found.append(f"the session is paused: {way_on} ends the pause")
     elif state.pause_asked is not None:
-        found.append(f"a pause is asked for: the session pauses before its next call, then {_going_on(state, place)} goes on")
+        found.append(f"a pause is asked for: the session pauses before its next call, then {way_on} goes on")
     if state.approval is not None and _is_asked(state):
         found.append(f"call {state.approval.call} waits for a person's word: `recovery answer {place}` with --approve, --edit or --reject")
     if is_stale(state.untracked):
         found.append(f"the newest image is stale: {describe_stale(state.untracked)}; it is no restore target")
     return tuple(found)
-
-
-def _going_on(state: SessionState, place: str) -> str:
-    """What drives the session: its script's driver, or the program that asks for its calls."""
-    return f"`recovery drive {place}`" if state.opened.script else "the program that opened it, started again,"
 
 
 def write_text(note: Note) -> str:
