@@ -103,14 +103,16 @@ def _describe_lost(damage: str, after: Sequence[CallState], state: SessionState)
     numbers = ", ".join(str(call.number) for call in after[:20])
     return (
         f"{damage}. With the checkpoint before it the finished calls {numbers} would be lost, which are not all `safe` and are more than "
-        f"lost_work_bound = {state.modes.bound}; nothing was touched. Put the store's own files back and drive again, or "
+        f"lost_work_bound = {state.modes.bound}; nothing was touched. Put the store's own files back (`recovery checkpoints verify "
+        "STATE_DIR` names what is damaged) and drive again, or "
         f"`recovery drive STATE_DIR --accept-lost {len(after)}` goes back to that checkpoint and gives so many calls up"
     )
 
 
 def _describe_nothing(damage: str) -> str:
     return (
-        f"no checkpoint is left that could be restored: {damage}. Two ways out: put the checkpoint store's own files back and drive again; "
+        f"no checkpoint is left that could be restored: {damage}. Two ways out: put the checkpoint store's own files back "
+        "(`recovery checkpoints verify STATE_DIR` names what is damaged) and drive again; "
         "or put a directory with the work in the workspace's place and take it as it is by `recovery settle STATE_DIR --accept-root`"
     )
 

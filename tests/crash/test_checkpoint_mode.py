@@ -167,6 +167,7 @@ def test_a_damaged_newest_checkpoint_is_not_believed_and_what_would_be_lost_is_n
     driver = sandbox.drive(expect=78)
     newest = sandbox.of_kind(events.CheckpointTaken)[-1].manifest
     assert f"checkpoint {newest} is damaged" in driver.err and "the finished calls 3 would be lost" in driver.err
+    assert f"`recovery checkpoints verify {sandbox.state}`" in driver.err and "eventlog verify" not in driver.err
     assert not sandbox.root.exists() and not [event for event in sandbox.of_kind(events.RecoveryDecided) if event.obligation]
 
 
