@@ -25,6 +25,7 @@ from recovery.behind import interrupt_missing
 from recovery.calls import command_request, interrupt_call
 from recovery.capture import list_untracked, look_again
 from recovery.checkpoints.errors import CheckpointDamagedError
+from recovery.contents import Contents
 from recovery.context import Context
 from recovery.fallback_image import Fallback
 from recovery.labels import INTERRUPTS, Label
@@ -83,17 +84,25 @@ def may_replay(state: SessionState, calls: Sequence[CallState], since: int) -> b
 
 def _find_damage(context: Context, found: Scan | None, root: str, image: Image, untracked: tuple[Untracked, ...]) -> str:
     """Why the image of this root cannot be restored from the tree that was found; "" when it can: all of it was read and proved."""
+    return describe_damage(Contents(context.journal.reader, vault_of(context)), context.journal.state, found, root, image, untracked)
+
+
+def describe_damage(
+    contents: Contents, state: SessionState, found: Scan | None, root: str, image: Image, untracked: tuple[Untracked, ...]
+) -> str:
+    """`_find_damage` for who only forecasts; `contents` has a vault."""
     tree = Scan(ImageTree(), ()) if found is None else found
-    plan = plan_for(context.profile, tree, image, untracked)
+    plan = plan_for(state.profile, tree, image, untracked)
     wanted = {action.path: action.content for action in plan.actions if isinstance(action, PlaceFile)}
-    lacking = [path for path, content in wanted.items() if not context.journal.reader.has_blob(ContentId(content))]
+    lacking = [path for path, content in wanted.items() if not contents.reader.has_blob(ContentId(content))]
     if not lacking:
         return ""
-    taken = context.journal.state.modes.find_taken(root)
+    taken = state.modes.find_taken(root)
     if taken is None:
         return "no checkpoint was taken of the newest image"
+    assert contents.vault is not None, "a session with checkpoints has a vault"
     try:
-        vault_of(context).prove(taken.manifest, root, lacking)
+        contents.vault.prove(taken.manifest, root, lacking)
     except CheckpointDamagedError as error:
         return str(error)
     return ""

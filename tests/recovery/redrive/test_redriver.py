@@ -292,6 +292,7 @@ def test_a_session_that_needs_a_person_is_parked_until_the_log_moves(sandbox: Sa
     assert "parked: call 1 (call 1 of the script) waits for a person's word" in done.err
     redrive(sandbox, expect=78)
     assert len(record(sandbox).attempts) == 1
+    assert f"`recovery answer {sandbox.state}`" in sandbox.run("plan", sandbox.state).out
     assert sandbox.run("answer", sandbox.state, "--approve").code == 0
     redrive(sandbox)
     assert read_contents(sandbox.root) == {"a": b"one\n"}
