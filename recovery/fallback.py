@@ -25,6 +25,7 @@ from recovery.behind import interrupt_missing
 from recovery.calls import KEY_VARIABLE, check_tool, choose_left_behind, command_request, interrupt_call, is_confined
 from recovery.capture import list_untracked, look_again
 from recovery.checkpoints.errors import CheckpointDamagedError
+from recovery.contents import Contents
 from recovery.context import Context
 from recovery.fallback_image import Fallback
 from recovery.labels import INTERRUPTS, Label
@@ -98,17 +99,25 @@ def _check_startable(context: Context, after: Sequence[CallState]) -> None:
 
 def _find_damage(context: Context, found: Scan | None, root: str, image: Image, untracked: tuple[Untracked, ...]) -> str:
     """Why the image of this root cannot be restored from the tree that was found; "" when it can: all of it was read and proved."""
+    return describe_damage(Contents(context.journal.reader, vault_of(context)), context.journal.state, found, root, image, untracked)
+
+
+def describe_damage(
+    contents: Contents, state: SessionState, found: Scan | None, root: str, image: Image, untracked: tuple[Untracked, ...]
+) -> str:
+    """`_find_damage` for who only forecasts; `contents` has a vault."""
     tree = Scan(ImageTree(), ()) if found is None else found
-    plan = plan_for(context.profile, tree, image, untracked)
+    plan = plan_for(state.profile, tree, image, untracked)
     wanted = {action.path: action.content for action in plan.actions if isinstance(action, PlaceFile)}
-    lacking = [path for path, content in wanted.items() if not context.journal.reader.has_blob(ContentId(content))]
+    lacking = [path for path, content in wanted.items() if not contents.reader.has_blob(ContentId(content))]
     if not lacking:
         return ""
-    taken = context.journal.state.modes.find_taken(root)
+    taken = state.modes.find_taken(root)
     if taken is None:
         return "no checkpoint was taken of the newest image"
+    assert contents.vault is not None, "a session with checkpoints has a vault"
     try:
-        vault_of(context).prove(taken.manifest, root, lacking)
+        contents.vault.prove(taken.manifest, root, lacking)
     except CheckpointDamagedError as error:
         return str(error)
     return ""
@@ -118,14 +127,16 @@ def _describe_lost(damage: str, after: Sequence[CallState], state: SessionState)
     numbers = ", ".join(str(call.number) for call in after[:20])
     return (
         f"{damage}. With the checkpoint before it the finished calls {numbers} would be lost, which are not all `safe` and are more than "
-        f"lost_work_bound = {state.modes.bound}; nothing was touched. Put the store's own files back and drive again, or "
+        f"lost_work_bound = {state.modes.bound}; nothing was touched. Put the store's own files back (`recovery checkpoints verify "
+        "STATE_DIR` names what is damaged) and drive again, or "
         f"`recovery drive STATE_DIR --accept-lost {len(after)}` goes back to that checkpoint and gives so many calls up"
     )
 
 
 def _describe_nothing(damage: str) -> str:
     return (
-        f"no checkpoint is left that could be restored: {damage}. Two ways out: put the checkpoint store's own files back and drive again; "
+        f"no checkpoint is left that could be restored: {damage}. Two ways out: put the checkpoint store's own files back "
+        "(`recovery checkpoints verify STATE_DIR` names what is damaged) and drive again; "
         "or put a directory with the work in the workspace's place and take it as it is by `recovery settle STATE_DIR --accept-root`"
     )
 

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from eventlog.errors import CorruptError, LogMissingError
@@ -12,14 +13,17 @@ from eventlog.reader import Reader
 from eventlog.show import show_text
 from recovery.agent import AskApproval, AskPerson, AwaitAnswer, RunNext, ScriptDone, choose_next
 from recovery.behind import missing_calls
+from recovery.checkpoints.vault import Vault
+from recovery.contents import Contents
 from recovery.decision import decide
 from recovery.facts import Facts, LedgerFact
+from recovery.fallback import describe_damage
 from recovery.gather import Evidence, gather, is_newer, open_ledger_fact
 from recovery.journal import only_stream, read_state
-from recovery.labels import BEHIND, NOT_ACTED_ON, Label
+from recovery.labels import BEHIND, NOT_ACTED_ON, OBLIGATIONS, Label
 from recovery.opening import log_path, space_paths
-from recovery.perform import describe_row
-from recovery.plan_words import KEPT, describe_evidence, describe_steps
+from recovery.perform import describe_row, describe_stale_target
+from recovery.plan_words import KEPT, describe_evidence, describe_steps, foresee
 from recovery.script import decode_bytes
 from recovery.space.ledger import LedgerView
 from recovery.space.records import Sealed, fold_record
@@ -51,8 +55,9 @@ class Forecast:
         return self.label in (None, Label.SETTLED)
 
 
-def forecast(state_directory: str, host: Host) -> Forecast:
-    """Read log, ledger and workspace as they are now. Raises LogMissingError, CorruptError, ScanError."""
+def forecast(state_directory: str, host: Host, find_vault: Callable[[SessionState], Vault | None]) -> Forecast:
+    """Read log, ledger and workspace as they are now, and the checkpoint that a restore would need. Raises LogMissingError, CorruptError,
+    ScanError, NeedsPersonError for a session whose checkpoint store is not there."""
     reader = Reader.open(log_path(state_directory))
     try:
         stream = only_stream(reader)
@@ -78,12 +83,17 @@ def forecast(state_directory: str, host: Host) -> Forecast:
         steps, known = [f"{label.value}: {KEPT}"], dataclasses.replace(known, ledger=LedgerFact.SOUND)
     next_label = decide(known)
     number = state.open_call.number if state.open_call else None
-    then = "then a person is needed" if label in NOT_ACTED_ON else _then(state)
+    damage = _find_damage(state_directory, evidence, state, find_vault(state))
+    then = _then(state).replace("STATE_DIR", show_text(state_directory))
+    if label in NOT_ACTED_ON or _find_stale(evidence, state):
+        then = "then a person is needed"
+    elif damage:
+        then = "then what an older checkpoint allows, or a person is needed"
     lost = list(missing_calls(state, view)) if view is not None and next_label in BEHIND else []
     steps += describe_steps(known, number) + [_describe_lost(next_label, call) for call in lost]
     return Forecast(
         stream, state.floor, label, number, evidence.facts, then, count_calls(state), lost, steps, describe_evidence(evidence.facts),
-        _find_commands(label, evidence, root, state, state_directory),
+        damage + _find_commands(label, evidence, root, state, state_directory),
     )  # fmt: skip
 
 
@@ -101,11 +111,35 @@ def _describe_lost(label: Label, call: int) -> str:
 
 def _find_commands(label: Label, evidence: Evidence, root: str, state: SessionState, state_directory: str) -> list[str]:
     own = show_text(state_directory)
+    if stale := _find_stale(evidence, state):
+        return [stale.replace("STATE_DIR", own)]
     if label in NOT_ACTED_ON:
         return [describe_row(label, evidence, root, state).replace("STATE_DIR", own)]
     if label is Label.SETTLED:
         return [f"`recovery drive {own}` goes on"]
     return [f"`recovery apply {own}` does this and stops", f"`recovery drive {own}` does it and goes on"]
+
+
+def _find_stale(evidence: Evidence, state: SessionState) -> str:
+    """Why a row that is foreseen is not acted on for a stale image, "" where all are."""
+    return next((why for label in foresee(evidence.facts) if (why := describe_stale_target(label, state))), "")
+
+
+def _find_damage(state_directory: str, evidence: Evidence, state: SessionState, vault: Vault | None) -> list[str]:
+    """A line where the newest image is to be restored and its checkpoint is not whole."""
+    if vault is None or state.modes.newest is None or not OBLIGATIONS.intersection(foresee(evidence.facts)):
+        return []
+    reader = Reader.open(log_path(state_directory))
+    try:
+        damage = describe_damage(Contents(reader, vault), state, evidence.scan, state.root, state.image, state.untracked)
+    finally:
+        reader.close()
+    if not damage:
+        return []
+    return [
+        f"{damage}: an older checkpoint stands in where the session allows it, else nothing is touched and the drive stops with exit 78; "
+        f"`recovery checkpoints verify {show_text(state_directory)}` names what is damaged"
+    ]
 
 
 def _view_ledger(path: str) -> LedgerView | LogMissingError | CorruptError:

@@ -8,7 +8,7 @@ from eventlog.errors import MisuseError, NeedsPersonError
 from eventlog.image import ImageTree, diff, root_hash
 from eventlog.records import Record
 from eventlog.show import encode_bytes, show_path
-from recovery.capture import Capture, list_untracked
+from recovery.capture import MOVE_AWAY, Capture, list_untracked
 from recovery.context import Context
 from recovery.facts import LogFact
 from recovery.gather import log_fact
@@ -32,7 +32,7 @@ def exclude(context: Context, path: bytes) -> int:
     if state.mode == "checkpoint":
         raise NeedsPersonError(
             f"--exclude {show_path(path)}: the images of this session lie in checkpoints, and none can be made of what cannot be read; "
-            "repair the path, or `recovery settle STATE_DIR --undo` undoes the open call"
+            + MOVE_AWAY
         )
     check_root(context.root, state)
     if log_fact(state, context.journal.hashes, context.ledger.state, context.host) is not LogFact.ABREAST:

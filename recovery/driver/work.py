@@ -15,6 +15,7 @@ from recovery.modes import commit_image
 from recovery.perform import recover
 from recovery.restore import sync_workspace
 from recovery.script import call_from_json
+from recovery.words import describe_way_on
 
 FINISH_SCANS = 3  # rule C6
 
@@ -22,7 +23,8 @@ FINISH_SCANS = 3  # rule C6
 def run_script(context: Context, order: Order) -> int:
     """Recover, run what of the script is left, and end the session; the exit code. Raises NeedsPersonError where the script asks."""
     recover(context)
-    resume(context)
+    if context.journal.state.opened.script or order.finish:
+        resume(context)  # otherwise nothing goes on here, and a pause is not ended
     on_interrupted = order.on_interrupted or context.journal.state.opened.on_interrupted
     while True:
         context.journal.refresh()
@@ -49,8 +51,9 @@ def run_script(context: Context, order: Order) -> int:
 def _describe_scriptless(name: str, state: str) -> str:
     """Why a drive of a log of images ends here: nobody's script says that the work is done."""
     return (
-        f"session {name} has no script and is not finished by a drive; what there was to recover is recovered, and `recovery image` and "
-        f"`recovery restore` go on with it. `recovery drive {show_text(state)} --finish` ends it for good"
+        f"session {name} has no script and is not finished by a drive; what there was to recover is recovered. The program that opened it, "
+        "started again (`open_session`), `recovery image` and `recovery restore` go on with it. "
+        f"`recovery drive {show_text(state)} --finish` ends it for good"
     )
 
 
@@ -94,7 +97,8 @@ def pause(context: Context, reason: str) -> NoReturn:
     synced = events.Synced(now, root, context.host.boot_id())
     context.journal.append([Record(synced), Record(events.SessionPaused(now, root, reason))], (), "pause")
     why = f" ({show_text(reason)})" if reason else ""
-    raise NeedsPersonError(f"session {context.journal.stream} is paused{why}: image {root}; `recovery drive STATE_DIR` goes on with it")
+    way_on = describe_way_on(bool(context.journal.state.opened.script), "STATE_DIR")
+    raise NeedsPersonError(f"session {context.journal.stream} is paused{why}: image {root}; {way_on} goes on with it")
 
 
 def resume(context: Context) -> None:

@@ -15,6 +15,9 @@ from recovery.redrive.record import RedriveRecord
 from recovery.space.epochs import check_epoch
 from recovery.space.ledger import LedgerView
 
+BY_ANYBODY = events.InputAdmitted | events.Noted | events.PauseRequested | events.ApprovalAnswered
+"""What any process may append beside a driver (L2)."""
+
 
 class LogWatch:
     """The log of one session, read on from where it was read last; no handle is held in between. Every event is verified once."""
@@ -26,6 +29,7 @@ class LogWatch:
         self._progress_seq = 0
         self._is_finished = False
         self._is_paused = False
+        self._driven_seq = 0
 
     def look(self) -> Seen:
         """What stands now. Raises LogMissingError, MisuseError, CorruptError, NeedsPersonError."""
@@ -38,7 +42,7 @@ class LogWatch:
                 self._position = Position(stored.seq, stored.hash, stored.epoch)
         finally:
             reader.close()
-        return Seen(self._position.seq, self._progress_seq, self._is_finished, self._is_paused)
+        return Seen(self._position.seq, self._progress_seq, self._is_finished, self._is_paused, self._driven_seq)
 
     @property
     def floor(self) -> int:
@@ -48,6 +52,8 @@ class LogWatch:
     def _take(self, event: events.Event, seq: int) -> None:
         if self._progress.take(event):
             self._progress_seq = seq
+        if not isinstance(event, BY_ANYBODY):
+            self._driven_seq = seq
         match event:
             case events.SessionFinished():
                 self._is_finished = True

@@ -140,6 +140,7 @@ def test_a_cut_call_is_restored_from_the_checkpoint_before_it(sandbox: Sandbox, 
 def test_a_lost_workspace_is_rebuilt_from_the_newest_checkpoint(sandbox: Sandbox) -> None:
     begun(sandbox, *CALLS)
     shutil.rmtree(sandbox.root)
+    assert "damaged" not in sandbox.run("plan", sandbox.state).out
     sandbox.drive()
     assert sandbox.labels()[0] == "root_lost" and read_contents(sandbox.root) == WHOLE
 
@@ -168,9 +169,12 @@ def test_a_damaged_newest_checkpoint_is_not_believed_and_what_would_be_lost_is_n
     begun(sandbox, *CALLS)
     shutil.rmtree(sandbox.root)
     spoil_manifest(sandbox, -1)
+    plan = sandbox.run("plan", sandbox.state)
+    assert plan.code == 2 and "then what an older checkpoint allows, or a person is needed" in plan.out and "is damaged" in plan.out
     driver = sandbox.drive(expect=78)
     newest = sandbox.of_kind(events.CheckpointTaken)[-1].manifest
     assert f"checkpoint {newest} is damaged" in driver.err and "the finished calls 3 would be lost" in driver.err
+    assert f"`recovery checkpoints verify {sandbox.state}`" in driver.err and "eventlog verify" not in driver.err
     assert not sandbox.root.exists() and not [event for event in sandbox.of_kind(events.RecoveryDecided) if event.obligation]
 
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -31,7 +32,7 @@ def verify(sandbox: Sandbox) -> None:
     subprocess.run([sys.executable, "-m", "eventlog", "verify", str(sandbox.state)], env=environment, check=True, capture_output=True)
 
 
-def hidden(sandbox: Sandbox) -> None:
+def hidden(sandbox: Sandbox, **settings: Any) -> None:
     """A call that ends with a directory that its driver, a user without privileges, cannot read; three scans failed."""
     if os.geteuid() == 0:
         sandbox.user = 65534
@@ -39,7 +40,7 @@ def hidden(sandbox: Sandbox) -> None:
             os.chown(path, sandbox.user, sandbox.user)
         sandbox.steps.path.chmod(0o777)
     run = "mkdir -p d/hidden; echo x > d/hidden/x; echo two > b; chmod 000 d/hidden"
-    session = sandbox.session(bash("echo one > a; mkdir d; echo y > d/y"), bash(run), bash("echo three > c"))
+    session = sandbox.session(bash("echo one > a; mkdir d; echo y > d/y"), bash(run), bash("echo three > c"), **settings)
     first = sandbox.run("run", session)
     assert first.code == 1, first.err
     sandbox.drive(expect=1)
@@ -70,6 +71,18 @@ def test_rule_C5_a_path_that_cannot_be_read_does_not_keep_a_lost_ledger_from_bei
     assert sandbox.labels() == ["ledger_lost", "exclude_by_person", "restore_and_interrupt"]
     assert sandbox.settled()[1][:3] == (2, 1, "interrupted") and len(sandbox.of_kind(events.SessionFinished)) == 1
     verify(sandbox)
+
+
+def test_rule_C5_where_images_are_in_checkpoints_the_way_out_that_is_named_leads_out(sandbox: Sandbox) -> None:
+    """Nothing can be left out of them: neither sentence names what the other refuses, and what both name ends it."""
+    hidden(sandbox, mode="checkpoint")
+    way_out = f"make the path readable, or move it out of the workspace; `recovery drive {sandbox.state}` then goes on"
+    stopped = sandbox.drive(expect=78).sentence()
+    assert stopped.endswith(way_out) and "settle" not in stopped
+    assert settle(sandbox, "d/hidden", expect=78).sentence().endswith(way_out)
+    (sandbox.root / "d" / "hidden").rename(sandbox.base / "hidden")
+    sandbox.drive()
+    assert sandbox.settled()[1] == (2, 1, "finished", "adopt_exit")
 
 
 @pytest.mark.parametrize("path", ["d", "d/x"])
