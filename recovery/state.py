@@ -69,6 +69,7 @@ class CallState:
     request_id: str = ""
     request_digest: str = ""
     forked: events.ForkedCall | None = None
+    undone_why: str = ""
     work_ms: int = 0
     """From the finished attempt's intent to its outcome: what doing it again would cost."""
 
@@ -469,7 +470,8 @@ def _fold_undone(state: SessionState, event: events.CallUndone, place: str) -> S
     call = state.calls[event.call - 1] if 0 < event.call <= len(state.calls) else None
     if call is None or call.ended != "finished" or call.undone_by is not None:
         raise CorruptError(f"{place}: call {event.call} is undone and is not a finished call that still stands")
-    calls = (*state.calls[: event.call - 1], replace(call, undone_by=event.decision_seq), *state.calls[event.call :])
+    undone = replace(call, undone_by=event.decision_seq, undone_why=event.reason)
+    calls = (*state.calls[: event.call - 1], undone, *state.calls[event.call :])
     lost = state.lost_calls + (event.decision_seq == state.fallback_seq)
     return replace(state, calls=CallList(calls), lost_calls=lost)
 
