@@ -357,9 +357,13 @@ def _fold(state: SessionState, stored: StoredEvent, where: str, fold_image: Fold
             return state
         case events.SessionForked():
             raise CorruptError(f"{place}: session_forked, which is a first event only")
-        case (events.SessionMoved() | events.SessionFailed()) as event:
-            moved = "it was moved away and lives on where its bundle was imported" if isinstance(event, events.SessionMoved) else event.kind
-            raise NeedsPersonError(f"{place}: {moved}; this version keeps such a session and does not drive it")
+        case events.SessionMoved():
+            raise NeedsPersonError(
+                f"{place}: it was moved away and lives on where its bundle was imported (`eventlog import STATE_DIR BUNDLE --new`, then "
+                "`recovery place STATE_DIR --workspace DIR`); here it is kept, and not driven any more"
+            )
+        case events.SessionFailed() as event:
+            raise NeedsPersonError(f"{place}: {event.kind}; this version keeps such a session and does not drive it")
 
 
 def _check_legal(state: SessionState, event: events.Event, seq: int, place: str) -> None:
