@@ -8,7 +8,8 @@ them are `safe` and can be done again. Otherwise nothing is touched and what wou
 The calls after an older checkpoint are done again in order, inside the open obligation, if all of them are `safe`, none has a redacted
 input and nothing was changed outside any call in between. Those whose roots are reached end in `call_replayed`; if one is not, the
 workspace is restored once more and all of them end in `call_undone`. Either is one commit with `restore_finished`: killed before it, the
-next driver begins again at the checkpoint.
+next driver begins again at the checkpoint. Where calls are undone the open call is interrupted in that commit, whatever would have become
+of it: it would run on an image that lacks the calls before it.
 """
 
 from collections.abc import Sequence
@@ -149,19 +150,33 @@ def append_fallback(context: Context, obligation: Obligation, side: str, closing
     after = undone_calls(state, obligation.target_seq)
     ends: list[Record] = []
     image: Image = target
+    reason = f"the checkpoint of the image at seq {obligation.target_seq} is the newest that is whole"
     if after and may_replay(state, after, obligation.target_seq):
         _check_startable(context, after)  # whoever decided this may have been another program
         ends, image = _replay(context, obligation, after, target)
         if len(ends) < len(after):
+            reason += f", and call {after[len(ends)].number}, done again from it, came to another image than it had"
             closing = complete_restore(context, side)  # what was done again did not lead to where it had
             ends, image = [], target
     if not ends:
-        reason = f"the checkpoint of the image at seq {obligation.target_seq} is the newest that is whole"
         now = context.clock.now_ms()
         ends = [Record(events.CallUndone(now, call.number, reason, obligation.seq)) for call in after]
     records = [_with_changes(record, diff(state.image, target)) for record in closing]
     root = after[-1].root if image is not target else obligation.target_root
     _commit(context, obligation, [*records, *ends], image, root)
+    if after and image is target:
+        context.tell(f"{describe_undone([call.number for call in after], reason)}; {describe_lost_work(context.journal.state)}")
+
+
+def describe_undone(calls: Sequence[int], reason: str) -> str:
+    """Which finished calls were undone, and why."""
+    what = f"the finished call {calls[0]} was" if len(calls) == 1 else f"the finished calls {', '.join(map(str, calls))} were"
+    return f"{what} undone: {reason}"
+
+
+def describe_lost_work(state: SessionState) -> str:
+    """What was lost to damaged checkpoints, and how much may be (C7)."""
+    return f"lost_calls={state.lost_calls} bound={state.modes.bound}"
 
 
 def _with_changes(record: Record, changes: tuple[Change, ...]) -> Record:
@@ -216,10 +231,16 @@ def _announce(context: Context, key: str, kind: Literal["command", "work"], atte
     announce(context.ledger, Prepare(key, kind, context.epoch, None, attempt, digest, mark, None, state.head_seq, state.head_hash))
 
 
+def _is_cut_off(state: SessionState, label: Label, records: Sequence[Record]) -> bool:
+    """Whether the open call ends because calls before it are undone; one that a person is still to be asked about waits for that."""
+    is_asked = state.open_call is not None and state.open_call.policy == "ask" and label is not Label.NOT_RUN_BY_PERSON
+    return not is_asked and any(isinstance(record.event, events.CallUndone) for record in records)
+
+
 def _commit(context: Context, obligation: Obligation, records: list[Record], image: Image, root: str) -> None:
     label = Label(obligation.label)
     state = context.journal.state
-    if label in INTERRUPTS and obligation.call is not None:
+    if obligation.call is not None and (label in INTERRUPTS or _is_cut_off(state, label, records)):
         record = interrupt_call(context, label, "the call was cut, and its workspace restored from an older checkpoint")
         assert isinstance(record.event, events.CallSettled)
         listed = list_untracked(state.untracked_at(obligation.target_seq))

@@ -78,6 +78,7 @@ class CallState:
     request_id: str = ""
     request_digest: str = ""
     forked: events.ForkedCall | None = None
+    undone_why: str = ""
     work_ms: int = 0
     """From the finished attempt's intent to its outcome: what doing it again would cost."""
 
@@ -369,9 +370,13 @@ def _fold(state: SessionState, stored: StoredEvent, where: str, fold_image: Fold
             return state
         case events.SessionForked():
             raise CorruptError(f"{place}: session_forked, which is a first event only")
-        case (events.SessionMoved() | events.SessionFailed()) as event:
-            moved = "it was moved away and lives on where its bundle was imported" if isinstance(event, events.SessionMoved) else event.kind
-            raise NeedsPersonError(f"{place}: {moved}; this version keeps such a session and does not drive it")
+        case events.SessionMoved():
+            raise NeedsPersonError(
+                f"{place}: it was moved away and lives on where its bundle was imported (`eventlog import STATE_DIR BUNDLE --new`, then "
+                "`recovery place STATE_DIR --workspace DIR`); here it is kept, and not driven any more"
+            )
+        case events.SessionFailed() as event:
+            raise NeedsPersonError(f"{place}: {event.kind}; this version keeps such a session and does not drive it")
 
 
 def _check_legal(state: SessionState, event: events.Event, seq: int, place: str) -> None:
@@ -482,7 +487,8 @@ def _fold_undone(state: SessionState, event: events.CallUndone, place: str) -> S
     call = state.calls[event.call - 1] if 0 < event.call <= len(state.calls) else None
     if call is None or call.ended != "finished" or call.undone_by is not None:
         raise CorruptError(f"{place}: call {event.call} is undone and is not a finished call that still stands")
-    calls = (*state.calls[: event.call - 1], replace(call, undone_by=event.decision_seq), *state.calls[event.call :])
+    undone = replace(call, undone_by=event.decision_seq, undone_why=event.reason)
+    calls = (*state.calls[: event.call - 1], undone, *state.calls[event.call :])
     lost = state.lost_calls + (event.decision_seq == state.fallback_seq)
     return replace(state, calls=CallList(calls), lost_calls=lost)
 

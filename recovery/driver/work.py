@@ -11,10 +11,12 @@ from recovery.agent import AskApproval, AskPerson, AwaitAnswer, RunNext, ScriptD
 from recovery.capture import Capture, capture_outside, commit_look
 from recovery.context import Context
 from recovery.driver.order import Order
+from recovery.fallback import describe_lost_work, describe_undone
 from recovery.modes import commit_image
 from recovery.perform import recover
 from recovery.restore import sync_workspace
 from recovery.script import call_from_json
+from recovery.state import SessionState
 from recovery.words import describe_way_on
 
 FINISH_SCANS = 3  # rule C6
@@ -39,7 +41,7 @@ def run_script(context: Context, order: Order) -> int:
             case AwaitAnswer(call=call, index=index):
                 raise NeedsPersonError(describe_question(call, index))
             case AskPerson() as ask:
-                raise NeedsPersonError(_describe_ask(ask, order.state))
+                raise NeedsPersonError(_describe_ask(ask, order.state, state))
             case ScriptDone():
                 if not context.journal.state.opened.script and not order.finish:
                     raise NeedsPersonError(_describe_scriptless(context.journal.stream, order.state))
@@ -57,17 +59,22 @@ def _describe_scriptless(name: str, state: str) -> str:
     )
 
 
-def _describe_ask(ask: AskPerson, state: str) -> str:
-    """What became of the last call, and the two commands to choose from."""
+def _describe_ask(ask: AskPerson, directory: str, state: SessionState) -> str:
+    """What became of the last call, of those that were undone with it, and the two commands to choose from."""
     which = f"call {ask.call} (call {ask.index + 1} of the script)"
-    again = f"`recovery drive {show_text(state)} --on-interrupted reissue`"
+    again = f"`recovery drive {show_text(directory)} --on-interrupted reissue`"
     if ask.undone_by is None:
         return (
             f"{which} was interrupted and the workspace restored to the image before it; {again} runs it again, "
             "`--on-interrupted continue` goes on without it"
         )
+    undone = [call for call in (state.calls[number - 1] for number in ask.undone) if call.ended == "finished"]
+    became = "was interrupted" if state.calls[ask.call - 1].ended == "interrupted" else "finished"
+    what = "was undone" if ask.call in ask.undone else f"{became}, and calls before it were undone"
+    why = f" ({describe_undone([call.number for call in undone], undone[0].undone_why)})" if undone else ""
+    lost = f"; {describe_lost_work(state)}" if state.lost_calls else ""
     return (
-        f"{which} was undone by the restore decided at seq {ask.undone_by}; {again} runs the script again from its "
+        f"{which} {what} by the restore decided at seq {ask.undone_by}{why}{lost}; {again} runs the script again from its "
         f"call {ask.again + 1}, the first that was undone, `--on-interrupted continue` goes on after call {ask.index + 1}"
     )
 
@@ -80,7 +87,7 @@ def finish(context: Context) -> int:
     synced = events.Synced(now, root, context.host.boot_id())
     context.journal.append([Record(synced), Record(events.SessionFinished(now, root))], (), "finish")
     state = context.journal.state
-    lost = f"; lost_calls={state.lost_calls} bound={state.modes.bound}" if state.opened.checkpoints is not None else ""
+    lost = f"; {describe_lost_work(state)}" if state.opened.checkpoints is not None else ""
     context.tell(f"session {context.journal.stream} finished: image {root}{lost}")
     return 0
 

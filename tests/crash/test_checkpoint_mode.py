@@ -212,6 +212,7 @@ def test_calls_that_do_not_reach_their_roots_again_are_undone(sandbox: Sandbox) 
     assert [event.call for event in sandbox.of_kind(events.CallUndone)] == [2, 3], driver.err
     assert not sandbox.of_kind(events.CallReplayed)
     assert read_contents(sandbox.root) == {"log": b"one\n"} and "--on-interrupted" in driver.err
+    assert "and call 2, done again from it, came to another image than it had; lost_calls=2 bound=0" in driver.err
     quarantined = [event for event in sandbox.of_kind(events.Quarantined) if event.paths]
     assert quarantined, "what the call did this time is kept"
 
@@ -393,3 +394,17 @@ def test_rule_C7_the_call_behind_the_bound_has_a_checkpoint_however_dear(sandbox
     stored = [one.event for one in sandbox.events()]
     place = next(at for at, event in enumerate(stored) if isinstance(event, events.CallSettled) and event.call == 4)
     assert isinstance(stored[place + 1], events.CheckpointTaken)
+
+
+@pytest.mark.parametrize("policy", ["never", "after-restore"])
+def test_calls_undone_while_another_was_open_are_run_again_before_it(sandbox: Sandbox, policy: str) -> None:
+    """An older checkpoint stands in while call 4 is open: it ends with the calls before it, which are not passed over (C7)."""
+    begun(sandbox, *CALLS, bash("cat log > all", policy=policy), until="driver@1:intent.commit.after:4")
+    shutil.rmtree(sandbox.root)
+    spoil_manifest(sandbox, -1)
+    asked = sandbox.drive("--accept-lost", "1", expect=78).err
+    assert "call 4 (call 4 of the script) was interrupted, and calls before it were undone" in asked, asked
+    assert "the finished call 3 was undone: the checkpoint of the image at seq" in asked and "from its call 3" in asked
+    assert "lost_calls=1 bound=0" in asked
+    sandbox.drive("--on-interrupted", "reissue")
+    assert read_contents(sandbox.root) == WHOLE | {"all": WHOLE["log"]}
