@@ -247,3 +247,18 @@ def test_a_session_whose_files_are_in_a_checkpoint_store_is_not_taken_elsewhere(
     assert [one["why"] for one in told["not_run"][1:]] and all("checkpoint store" in one["why"] for one in told["not_run"][1:])
     sandbox.run("rerun", sandbox.state, "--at", "1")
     assert footprint(sandbox) == before
+
+
+def test_a_fork_of_a_session_that_switched_takes_checkpoints_of_its_own(sandbox: Sandbox) -> None:
+    """All contents of its image are in the log, and the parent's checkpoint is not the fork's."""
+    calls = (bash("echo one > a"), bash("ln a b; ln a c"), bash("echo two > d"))
+    assert sandbox.run("run", sandbox.session(*calls, mode="auto", limits={"paths": 2})).code == 0
+    assert [event.mode for event in sandbox.of_kind(events.ModeSwitched)] == ["checkpoint"]
+    taken = next(stored.seq for stored in sandbox.events() if isinstance(stored.event, events.CheckpointTaken))
+    fork(sandbox, "other", str(taken))
+    drive(sandbox, "other")
+    assert read_contents(sandbox.base / "other-work") == {"a": b"one\n", "b": b"one\n", "c": b"one\n", "d": b"two\n"}
+    forked, *others = stored_of(sandbox.base / "other", "other")
+    assert isinstance(forked, events.SessionForked) and forked.checkpoints is not None
+    assert (forked.mode, forked.checkpoints.manifest) == ("checkpoint", "")
+    assert [event for event in others if isinstance(event, events.CheckpointTaken)]
