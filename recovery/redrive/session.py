@@ -137,9 +137,9 @@ class Redrive:
         )  # fmt: skip
         attempts = [*self._record.attempts, attempt]
         self._change(epoch=epoch, attempts=attempts, parked=None, is_retried=False)
-        self._begun_seq = seen.head_seq
         self._world.tell(driver, epoch)
         self._tell(f"{self.name}: driver {driver.identity.pid} started under epoch {epoch} ({start.why})")
+        self._begun_seq = seen.head_seq
         self._watch(driver, epoch)
 
     def _leave_alone(self, identity: ProcessIdentity) -> None:
