@@ -162,16 +162,16 @@ def redrive_all(
 
 @app.command()
 def plan(state: StateArgument, as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False) -> int:
-    """Explain what the next driver would do; changes nothing. Exit 0 nothing to recover, 2 something to recover."""
+    """Explain what the next driver would do; changes nothing. Exit 0 nothing to recover, 2 something, 1 try again."""
     place = state_of(str(state))
     check_log_exists(place)
-    found = forecast(place, LinuxHost())
+    found = forecast(place, LinuxHost(), _settings().checkpoints)
     if as_json:
         facts = found.facts.named() if found.facts else None
         print(json.dumps({**dataclasses.asdict(found), "facts": facts}))
     else:
         print("\n".join(explain(found)))
-    return 0 if found.is_idle else 2
+    return found.exit_code
 
 
 @app.command()
