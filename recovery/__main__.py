@@ -44,7 +44,7 @@ from recovery.command_space import Opener, StartOrder, advance, attach, kill, li
 from recovery.driver.entry import drive
 from recovery.driver.order import Order, Ports
 from recovery.note import DEFAULT_BYTES
-from recovery.opening import check_log_exists, find_vault
+from recovery.opening import check_log_exists
 from recovery.plan import explain, forecast
 from recovery.script import Session, load_session, parse_on_interrupted
 from recovery.settings import Settings, read_limits, read_settings
@@ -162,17 +162,16 @@ def redrive_all(
 
 @app.command()
 def plan(state: StateArgument, as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False) -> int:
-    """Explain what the next driver would do; changes nothing. Exit 0 nothing to recover, 2 something to recover."""
+    """Explain what the next driver would do; changes nothing. Exit 0 nothing to recover, 2 something, 1 try again."""
     place = state_of(str(state))
     check_log_exists(place)
-    settings, ports = read_settings(os.environ), _ports()
-    found = forecast(place, ports.host, lambda session: find_vault(session, settings.checkpoints, ports.clock))
+    found = forecast(place, LinuxHost(), _settings().checkpoints)
     if as_json:
         facts = found.facts.named() if found.facts else None
         print(json.dumps({**dataclasses.asdict(found), "facts": facts}))
     else:
         print("\n".join(explain(found)))
-    return 0 if found.is_idle else 2
+    return found.exit_code
 
 
 @app.command()

@@ -3,15 +3,13 @@
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from eventlog.errors import CorruptError, LogMissingError
+from eventlog.errors import CorruptError, LogMissingError, ScanError
 from eventlog.ports import Host
 from eventlog.process_identity import is_alive
 from eventlog.reader import Reader
 from eventlog.show import show_text
-from recovery.agent import AskApproval, AskPerson, AwaitAnswer, RunNext, ScriptDone, choose_next
 from recovery.behind import missing_calls
 from recovery.checkpoints.vault import Vault
 from recovery.contents import Contents
@@ -23,6 +21,8 @@ from recovery.journal import only_stream, read_state
 from recovery.labels import BEHIND, NOT_ACTED_ON, OBLIGATIONS, Label
 from recovery.opening import log_path, space_paths
 from recovery.perform import describe_row, describe_stale_target
+from recovery.plan_ahead import Ahead, look_ahead
+from recovery.plan_stops import find_limit_stop, find_record_stop, find_store
 from recovery.plan_words import KEPT, describe_evidence, describe_steps, foresee
 from recovery.script import decode_bytes
 from recovery.space.ledger import LedgerView
@@ -30,12 +30,15 @@ from recovery.space.records import Sealed, fold_record
 from recovery.state import SessionState
 from recovery.takeover import choose_fates
 
+_STOPPED = "the drive stops before anything is done"
+
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """The answer: the label of the first decision (None when the session has finished), the facts behind it, and what the script
     would do next. `calls` counts by their end those that stand as they are; `lost` are the calls that the log lost, by number; `steps` and
-    `why` are in plain words; `commands` are what a person can run, or must."""
+    `why` are in plain words; `commands` are what a person can run, or must. `stops` says why the drive stops before that is done: then the
+    label is null where the workspace was not looked at. `is_unread`: it could not be looked at, and the same may go well the next time."""
 
     session: str
     epoch: int
@@ -48,16 +51,25 @@ class Forecast:
     steps: list[str]
     why: list[str]
     commands: list[str]
+    stops: list[str] = field(default_factory=list)
+    is_unread: bool = False
 
     @property
     def is_idle(self) -> bool:
-        """True when there is nothing to recover."""
-        return self.label in (None, Label.SETTLED)
+        """True when there is nothing to recover, and nothing to be mended first."""
+        return self.label in (None, Label.SETTLED) and not self.stops
+
+    @property
+    def exit_code(self) -> int:
+        """0 nothing to recover, 2 something, 1 the workspace could not be looked at: try again."""
+        if self.is_unread:
+            return 1
+        return 0 if self.is_idle else 2
 
 
-def forecast(state_directory: str, host: Host, find_vault: Callable[[SessionState], Vault | None]) -> Forecast:
-    """Read log, ledger and workspace as they are now, and the checkpoint that a restore would need. Raises LogMissingError, CorruptError,
-    ScanError, NeedsPersonError for a session whose checkpoint store is not there."""
+def forecast(state_directory: str, host: Host, store: str = "") -> Forecast:
+    """Read log, ledger, checkpoints and workspace as they are now. `store` is where the checkpoint store is, if it was moved. Raises
+    LogMissingError, CorruptError."""
     reader = Reader.open(log_path(state_directory))
     try:
         stream = only_stream(reader)
@@ -68,38 +80,63 @@ def forecast(state_directory: str, host: Host, find_vault: Callable[[SessionStat
     if state.is_finished:
         shown = f"`eventlog show {show_text(state_directory)}` prints its history"
         return Forecast(stream, state.floor, None, None, None, "the session has finished", count_calls(state), [], [], [], [shown])
+    root = os.fsdecode(decode_bytes(state.opened.workspace, "workspace"))
+    stops = find_record_stop(state_directory)
+    vault, missing = find_store(state, store)
+    stops += missing
+    try:
+        over = find_limit_stop(state, root)
+        if over:
+            return _unlooked(stream, state, stops + over, state_directory)
+        return _look(state, hashes, stream, root, host, state_directory, stops, vault)
+    except ScanError as error:
+        return dataclasses.replace(_unlooked(stream, state, [*stops, str(error)], state_directory), is_unread=True)
+
+
+def _unlooked(stream: str, state: SessionState, stops: list[str], state_directory: str) -> Forecast:
+    """The answer where nothing of the workspace was read."""
+    number = state.open_call.number if state.open_call else None
+    shown = [stop.replace("STATE_DIR", show_text(state_directory)) for stop in stops]
+    return Forecast(stream, state.floor, None, number, None, _STOPPED, count_calls(state), [], [], [], [], shown)
+
+
+def _look(
+    state: SessionState, hashes: list[str], stream: str, root: str, host: Host, state_directory: str, stops: list[str], vault: Vault | None
+) -> Forecast:
+    """The answer from ledger and workspace. Raises ScanError."""
+    own = show_text(state_directory)
     ledger = _view_ledger(space_paths(state_directory).ledger)
     fact = open_ledger_fact(ledger, state)
     if isinstance(ledger, LedgerView):
         _pretend_fates(ledger, state, host)
-    root = os.fsdecode(decode_bytes(state.opened.workspace, "workspace"))
-    view = ledger.state if isinstance(ledger, LedgerView) else None
+    is_kept = isinstance(ledger, LedgerView) and is_newer(ledger, state)
+    own_ledger = isinstance(ledger, LedgerView) and (fact is LedgerFact.SOUND or is_kept)
+    view = ledger.state if isinstance(ledger, LedgerView) and own_ledger else None  # another's says nothing of this space
     if fact is LedgerFact.MISSING and not state.has_driver:
         fact = LedgerFact.SOUND  # no driver has been here: the first one makes the ledger
     evidence = gather(state, hashes, view, fact, root, host, "")
     label = decide(evidence.facts)
-    known, steps = evidence.facts, []
-    if isinstance(ledger, LedgerView) and is_newer(ledger, state):
-        steps, known = [f"{label.value}: {KEPT}"], dataclasses.replace(known, ledger=LedgerFact.SOUND)
-    next_label = decide(known)
     number = state.open_call.number if state.open_call else None
-    damage = _find_damage(state_directory, evidence, state, find_vault(state))
-    then = _then(state).replace("STATE_DIR", show_text(state_directory))
-    if label in NOT_ACTED_ON or _find_stale(evidence, state):
-        then = "then a person is needed"
-    elif damage:
-        then = "then what an older checkpoint allows, or a person is needed"
-    lost = list(missing_calls(state, view)) if view is not None and next_label in BEHIND else []
-    steps += describe_steps(known, number) + [_describe_lost(next_label, call) for call in lost]
+    known = dataclasses.replace(evidence.facts, ledger=LedgerFact.SOUND) if is_kept else evidence.facts
+    labels = foresee(known)
+    ahead = look_ahead(state, labels, view, own)
+    lost = list(missing_calls(state, view)) if view is not None and labels[0] in BEHIND else []
+    steps = [f"{label.value}: {KEPT}"] if is_kept else []
+    steps += describe_steps(known, number) + [_describe_lost(labels[0], call) for call in lost]
+    stops = [*stops, *filter(None, [describe_stale_target(one, state) for one in labels])]
+    damage = _find_damage(state_directory, evidence, state, vault)
+    commands = damage + ([] if stops else _find_commands(labels, ahead, evidence, root, state, own))
     return Forecast(
-        stream, state.floor, label, number, evidence.facts, then, count_calls(state), lost, steps, describe_evidence(evidence.facts),
-        damage + _find_commands(label, evidence, root, state, state_directory),
+        stream, state.floor, label, number, evidence.facts, _STOPPED if stops else ahead.then,
+        count_calls(state), lost, steps, describe_evidence(evidence.facts), commands, [stop.replace("STATE_DIR", own) for stop in stops],
     )  # fmt: skip
 
 
 def count_calls(state: SessionState) -> dict[str, int]:
-    """How many calls have each end, those that a restore undid apart. Pure."""
-    ends = Counter("undone" if call.undone_by is not None else str(call.ended) for call in state.calls if call.ended is not None)
+    """How many calls have each end, the finished ones that a restore undid apart: a call that was cut, or lost with the log's tail, ended
+    interrupted whatever took back what it did. Pure."""
+    ended = [call for call in state.calls if call.ended is not None]
+    ends = Counter("undone" if call.undone_by is not None and call.ended == "finished" else str(call.ended) for call in ended)
     return dict(sorted(ends.items()))
 
 
@@ -107,22 +144,6 @@ def _describe_lost(label: Label, call: int) -> str:
     """What becomes of a call that the log lost."""
     became = "its intent and its outcome are recorded from the ledger" if label is Label.LOG_BEHIND_ADOPT else "it ends interrupted"
     return f"call {call}: lost from the log: {became}"
-
-
-def _find_commands(label: Label, evidence: Evidence, root: str, state: SessionState, state_directory: str) -> list[str]:
-    own = show_text(state_directory)
-    if stale := _find_stale(evidence, state):
-        return [stale.replace("STATE_DIR", own)]
-    if label in NOT_ACTED_ON:
-        return [describe_row(label, evidence, root, state).replace("STATE_DIR", own)]
-    if label is Label.SETTLED:
-        return [f"`recovery drive {own}` goes on"]
-    return [f"`recovery apply {own}` does this and stops", f"`recovery drive {own}` does it and goes on"]
-
-
-def _find_stale(evidence: Evidence, state: SessionState) -> str:
-    """Why a row that is foreseen is not acted on for a stale image, "" where all are."""
-    return next((why for label in foresee(evidence.facts) if (why := describe_stale_target(label, state))), "")
 
 
 def _find_damage(state_directory: str, evidence: Evidence, state: SessionState, vault: Vault | None) -> list[str]:
@@ -142,6 +163,16 @@ def _find_damage(state_directory: str, evidence: Evidence, state: SessionState, 
     ]
 
 
+def _find_commands(labels: list[Label], ahead: Ahead, evidence: Evidence, root: str, state: SessionState, own: str) -> list[str]:
+    needed = [describe_row(label, evidence, root, state).replace("STATE_DIR", own) for label in labels if label in NOT_ACTED_ON]
+    if labels[0] in NOT_ACTED_ON:
+        return needed
+    commands = [*needed, *ahead.commands]
+    if labels[0] is not Label.SETTLED:
+        return [f"`recovery apply {own}` does this and stops", *(commands or [f"`recovery drive {own}` does it and goes on"])]
+    return commands or [f"`recovery drive {own}` goes on"]
+
+
 def _view_ledger(path: str) -> LedgerView | LogMissingError | CorruptError:
     try:
         return LedgerView(path)
@@ -158,29 +189,10 @@ def _pretend_fates(ledger: LedgerView, state: SessionState, host: Host) -> None:
         ledger.state.attempts[key].fate = fate
 
 
-def _then(state: SessionState) -> str:
-    if state.open_call is not None:
-        return "then the script goes on"
-    if state.pause_asked is not None:
-        return "then the session pauses, as was asked, and the drive stops with exit 78"
-    match choose_next(state, state.opened.on_interrupted):
-        case RunNext(index=index):
-            return f"then call {index + 1} of {len(state.opened.script)} of the script runs"
-        case AskApproval(index=index):
-            return f"then a person is asked whether call {index + 1} of {len(state.opened.script)} of the script may run"
-        case AwaitAnswer(call=call):
-            return f"then the drive stops with exit 78: call {call} waits for `recovery answer STATE_DIR`"
-        case AskPerson(call=call, undone_by=undone_by):
-            return f"then a person is asked about {'interrupted' if undone_by is None else 'undone'} call {call}"
-        case ScriptDone() if not state.opened.script:
-            return "then the drive stops with exit 78: the session has no script, and only `recovery drive --finish` ends it"
-        case ScriptDone():
-            return "then the session finishes, for good: nothing can be recorded or restored in it after that"
-
-
 def explain(found: Forecast) -> list[str]:
     """Lines for people."""
     lines = [f"session {found.session}, epoch {found.epoch}: {found.then}"]
+    lines += [f"stops: {stop}" for stop in found.stops]
     if found.label is None:
         return lines
     lines += found.steps

@@ -220,7 +220,7 @@ def test_a_drive_recovers_a_session_without_a_script_and_does_not_finish_it(sand
     refused = sandbox.run("drive", sandbox.state)
     assert refused.code == 78 and f"`recovery drive {sandbox.state} --finish` ends it for good" in refused.err.splitlines()[-1]
     assert sandbox.labels() == ["record_outside"] and not sandbox.of_kind(events.SessionFinished)
-    assert "only `recovery drive --finish` ends it" in sandbox.run("plan", sandbox.state).out
+    assert f"`recovery drive {sandbox.state} --finish` ends it" in sandbox.run("plan", sandbox.state).out
     other = sandbox.run("image", sandbox.base / "other", "--workspace", sandbox.root, "--new")
     assert other.code == 78 and f"`recovery drive {sandbox.state}` (with `--finish` if" in other.sentence()
     restore(sandbox, 1)
