@@ -5,8 +5,8 @@ They lie in the directory `identity` beside the log, one file `<nonce>.json` for
 process asks for any lock. So whoever holds a lock can be told from a stranger, the next epoch stays above every intended one (L1), and
 a driver's file says that there should be a log (L9); that of a command says nothing of the kind, since it may have found none.
 
-A process that ends cleanly removes its own file. That of a dead driver is removed by the driver that has raised the floor above it, that of
-a dead command by the next process: they say nothing any more.
+A process that ends by itself removes its own file, a driver not where the log may not have its epoch. That of a dead driver is removed by
+the driver that has raised the floor above it, that of a dead command by the next process: they say nothing any more.
 """
 
 import contextlib

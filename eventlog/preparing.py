@@ -1,5 +1,6 @@
 """What is computed of a record before any lock is taken: redaction, encoding, digests. Pure but for new ids."""
 
+import math
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -71,6 +72,8 @@ def encode_checked(event: events.Event, changes: Iterable[Change], name: str) ->
     try:
         payload = events.encode(event)
         check_nesting(payload)
+        if isinstance(event, events.InputAdmitted):
+            check_numbers(event.input)
         events.DECODERS[event.kind.encode(), event.version](payload)
         if contradiction := events.find_contradiction(event, events.HIGHEST):
             raise ValueError(contradiction)
@@ -93,6 +96,21 @@ def check_nesting(payload: bytes) -> None:
         if not level:
             return
     raise ValueError(f"it is nested deeper than {MOST_NESTED} levels")
+
+
+def check_numbers(value: object) -> None:
+    """Raise ValueError for NaN and the infinities, which JSON does not have: null would be kept in their place. `value` can be encoded."""
+    level = [value]
+    while level:
+        if any(isinstance(one, float) and not math.isfinite(one) for one in level):
+            raise ValueError("NaN and Infinity are no numbers of JSON")
+        level = [item for one in level for item in _items(one)]
+
+
+def _items(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple | set | frozenset) else ()
 
 
 def output_content(event: events.Event) -> ContentId | None:

@@ -149,11 +149,13 @@ def redrive_all(
     if status:
         return print_histories(list(map(str, places)), as_json)
     _settings()
-    given = {
-        "SESSION_REDRIVE_ATTEMPTS": attempts, "SESSION_BACKOFF_SECS": backoff, "SESSION_BACKOFF_MOST_SECS": backoff_most,
-        "SESSION_STALL_SECS": stall, "SESSION_GRACE_SECS": grace,
+    options = {
+        "SESSION_REDRIVE_ATTEMPTS": ("--attempts", attempts), "SESSION_BACKOFF_SECS": ("--backoff", backoff),
+        "SESSION_BACKOFF_MOST_SECS": ("--backoff-most", backoff_most), "SESSION_STALL_SECS": ("--stall", stall),
+        "SESSION_GRACE_SECS": ("--grace", grace),
     }  # fmt: skip
-    limits = read_limits({**os.environ, **{name: f"{value:g}" for name, value in given.items() if value is not None}})
+    given = {name: f"{value:.15g}" for name, (_, value) in options.items() if value is not None}
+    limits = read_limits({**os.environ, **given}, {name: options[name][0] for name in given})
     if on_interrupted:
         parse_on_interrupted(on_interrupted, "--on-interrupted")
     order = RedriveOrder(tuple(map(str, places)), limits, seed, not cold, retry, on_interrupted, accept_outside)

@@ -23,7 +23,7 @@ from recovery.labels import Label
 from recovery.left_behind import handle_outsiders
 from recovery.space.ledger import append_fenced
 from recovery.space.records import Attempt, LedgerState, Rejoin
-from recovery.state import MISSING_CALLS, SessionState
+from recovery.state import MISSING_CALLS, CallState, SessionState
 
 UNKNOWN_TOOL = "unknown"
 WHY_KNOWN = "the log lost it with its tail; the workspace was restored to the image before it"
@@ -108,6 +108,11 @@ def _unknown_intent(context: Context, number: int, index: int | None) -> events.
     return events.AttemptStarted(
         context.clock.now_ms(), number, 1, index, UNKNOWN_TOOL, {}, "never", key, request_digest="", redacted=True, request_id=""
     )  # fmt: skip
+
+
+def is_unknown(call: CallState) -> bool:
+    """Whether a call is a lost one of which the number is all that is known: nobody can say what it was, or under which key. Pure."""
+    return call.tool == UNKNOWN_TOOL and not call.request_digest
 
 
 def _next_index(state: SessionState) -> int | None:

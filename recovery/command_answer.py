@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from eventlog import events
+from eventlog.command_options import check_text
 from eventlog.errors import MisuseError
 from eventlog.show import show_text
 from recovery.asking import append_judged, check_going_on
@@ -31,6 +32,7 @@ def choose_answer(approve: bool, edit: Path | None, reject: bool) -> Answer:
 
 def answer(state_directory: str, given: Answer, edit: Path | None, reason: str, as_json: bool, ports: Ports) -> int:
     """Commit the answer; the exit code. Raises MisuseError where nothing waits or another answer stands, LogMissingError, CorruptError."""
+    check_text("--reason", reason)
     edited = None if edit is None else load_edited(edit)
 
     def judge(state: SessionState) -> events.ApprovalAnswered | None:

@@ -3,6 +3,7 @@
 import json
 
 from eventlog import events
+from eventlog.command_options import check_text
 from eventlog.errors import CorruptError
 from eventlog.identity_files import read_identities
 from eventlog.process_identity import is_alive
@@ -15,6 +16,7 @@ from recovery.words import describe_way_on
 
 def ask_pause(state_directory: str, reason: str, as_json: bool, ports: Ports) -> int:
     """Ask for a pause, once; the exit code. Raises MisuseError, LogMissingError, CorruptError, BusyError."""
+    check_text("--reason", reason)
 
     def judge(state: SessionState) -> events.PauseRequested | None:
         check_going_on(state, state_directory)

@@ -126,7 +126,9 @@ class Journal:
         self.check_fence()
         admitted = self._writer.admit(self.stream, request_id, given, at_ms)
         if admitted.is_new:
-            self._fold(admitted.appended, Record(events.InputAdmitted(at_ms, request_id, given)))
+            written = events.encode(events.InputAdmitted(at_ms, request_id, given))  # as whoever reads the log has it: a tuple is a list
+            read = events.decode(events.InputAdmitted.kind, events.InputAdmitted.version, written, "an input")
+            self._fold(admitted.appended, Record(read))
         return admitted
 
     def insert_blobs(self, blobs: Iterable[codec.Blob]) -> None:

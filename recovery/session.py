@@ -14,22 +14,24 @@ worker (S6). An error that ends what this process may do with the session (a new
 ends the session object, never becomes a result, and leaves everything to whoever opens the session next (I6, S7).
 
 Threads and forks: the spawner is executed as a program of its own (space/helper), so that the calling process may have threads, event
-loops and open files. A session object belongs to the process that opened it and is used by one thread at a time.
+loops and open files. A session object belongs to the process that opened it and is used by one thread at a time. A process forked from
+that one is refused whatever it asks, and ends nothing of the session.
 """
 
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from eventlog import events, steps
-from eventlog.errors import CrashworthyError, InternalError, MisuseError
+from eventlog.errors import CrashworthyError, InternalError, MisuseError, NeedsPersonError, StaleEpochError
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
 from eventlog.reader import Reader
 from eventlog.show import encode_bytes, show_text
 from eventlog.values import StreamId
 from recovery import calls
+from recovery.behind import is_unknown
 from recovery.command_note import note_of
 from recovery.context import Context
 from recovery.driver.begin import Begun, begin
@@ -59,13 +61,15 @@ Text = str | bytes
 def open_session(
     state: str | os.PathLike[str], workspace: str | os.PathLike[str] | None = None, *, name: str = "session",
     exclude: Sequence[str] = (), track: Sequence[str] = (), environ: Mapping[str, str] | None = None,
-    tell: Callable[[str], None] = say_nothing,
+    tell: Callable[[str], None] = say_nothing, accept_lost_keys: Collection[int] = (),
 ) -> Iterator["Session"]:  # fmt: skip
     """Open the session in the state directory `state`, begin it there when there is none, and hold it until the body ends.
 
     It is taken over under the next epoch and what a crash left is recovered before the body begins. `workspace` (it must exist), `name`,
     `exclude` and `track` are fixed when a session begins; without `workspace` one must be there. `environ` is the driver contract's
     environment (None: the process's own), of which commands get what is not the contract's; `tell` gets lines for people.
+    `accept_lost_keys` are the numbers of calls that the log lost with their keys: a person's word that a key without a result may run,
+    although it may be one of theirs.
 
     A finished session can be opened: it gives its recorded results and takes no new call. An exception of the body's own ends the epoch
     as a clean end does; the session stays, to be opened again. Without `finish` it is parked, and keeps its workspace.
@@ -83,7 +87,8 @@ def open_session(
     order = Order(os.fspath(state), _as_file(state, workspace, name, exclude, track), takes_calls=True)
     with _naming(order.state), contextlib.closing(start_helper(given)) as helper:
         begun = begin(order, settings, ports)
-        opened = _opened_finished(begun) if begun.known[0].is_finished else _held(begun, helper, tell)
+        accepted = frozenset(accept_lost_keys)
+        opened = _opened_finished(begun) if begun.known[0].is_finished else _held(begun, helper, tell, accepted)
         with opened as session:
             yield session
 
@@ -118,25 +123,29 @@ def _opened_finished(begun: Begun) -> Iterator["Session"]:
 
 
 @contextlib.contextmanager
-def _held(begun: Begun, helper: Helper, tell: Callable[[str], None]) -> Iterator["Session"]:
+def _held(begun: Begun, helper: Helper, tell: Callable[[str], None], accepted: frozenset[int]) -> Iterator["Session"]:
     """The body's own exception is kept back until the epoch has ended as a clean one does: nothing of it is in question then."""
     raised: BaseException | None = None
+    owner = os.getpid()
     with under_epoch(begun, helper.connection, say_nothing, tell) as context:
         if context is None:
             raise MisuseError(f"session {begun.name} was finished by another driver just now; open it again for its results")
         try:
             recover(context)
             resume(context)
-            session = Session(context, context.journal.reader, None, begun.order.state)
+            session = Session(context, context.journal.reader, None, begun.order.state, accepted)
             try:
                 yield session
             except BaseException as error:
-                if session.is_broken:
+                if session.is_broken or os.getpid() != owner:
                     raise
                 raised = error
+            session.check_process()
             session.end("it is closed")
+            _check_still_ours(context, raised)
         except BaseException:
-            context.space.drop()
+            if os.getpid() == owner:
+                context.space.drop()
             raise
     if session.is_finished:
         begun.release()
@@ -144,14 +153,27 @@ def _held(begun: Begun, helper: Helper, tell: Callable[[str], None]) -> Iterator
         raise raised
 
 
+def _check_still_ours(context: Context, raised: BaseException | None) -> None:
+    """Raise StaleEpochError, from the body's own exception, where a newer driver has the session: nothing is left to be ended then."""
+    if not context.journal.state.is_finished:
+        try:
+            context.journal.check_fence()
+        except StaleEpochError as error:
+            raise error from raised
+
+
 class Session:
     """A session that this process holds. Made by `open_session`, valid until its body ends."""
 
-    def __init__(self, context: Context | None, reader: Reader, known: Known | None, place: str) -> None:
+    def __init__(
+        self, context: Context | None, reader: Reader, known: Known | None, place: str, accepted: frozenset[int] = frozenset()
+    ) -> None:
         self._context = context
         self._place = place
         self._reader = reader
         self._read = known
+        self._accepted = accepted
+        self._process = os.getpid()
         self._busy = threading.Lock()
         self._over = ""
         self.is_broken = False
@@ -174,6 +196,14 @@ class Session:
         """Whether the session has ended, for good."""
         return self.state.is_finished
 
+    def check_process(self) -> None:
+        """Raise MisuseError in another process than the one that opened the session: what it holds cannot be shared by a fork."""
+        if os.getpid() != self._process:
+            raise MisuseError(
+                f"this session object belongs to process {self._process}, which opened it; a process forked from it does nothing "
+                "with the session: end it with os._exit, or open a session of its own"
+            )
+
     def end(self, why: str) -> None:
         """Take no more requests; `why` is what they are told."""
         self._over = self._over or why
@@ -185,7 +215,8 @@ class Session:
         """Run `bash -c RUN` in the workspace (recovery/README, "Commands of a call"), once for each key; its result.
 
         `separate` keeps standard error apart. Raises MisuseError for what is no call and for another call under this key, with nothing
-        done; every other error ends the session object.
+        done; NeedsPersonError, with nothing done either, while a lost call might be the one of this key (`open_session`,
+        `accept_lost_keys`); every other error ends the session object.
         """
         apart = "separate" if separate else None
         said = {"timeout_secs": timeout_secs, "stdin": _encode(stdin), "stderr": apart, "left_behind": left_behind, "policy": policy}
@@ -193,6 +224,8 @@ class Session:
 
     def run(self, request: ToolRequest[T], *, key: str) -> ToolResult[T]:
         """Run a tool of the caller's own (recovery/tools), once for each key; its result. Raises as `bash`."""
+        if not isinstance(request, ToolRequest):
+            raise MisuseError(f"run takes a @tool with its arguments, `session.run(mine(1), key=...)`, not {_kind(request)}")
         return ToolResult(self.call(request.call, key=key))
 
     def write(self, path: Text, content: Text, *, key: str, mode: int | None = None) -> CallResult:
@@ -206,11 +239,14 @@ class Session:
     def call(self, call: Call, *, key: str) -> CallResult:
         """Run one call, once for each key; its result, which is the recorded one where the call is settled. Raises as `bash`."""
         check_key(key)
+        if not isinstance(call, Call):
+            raise MisuseError(f"a call is one of recovery.script, not {_kind(call)}")
         with self._alone():
             found = self._find(key)
             if found is not None:
                 return self._recorded(found, call)
             context = self._writing()
+            self._check_new(key)
             with self._breaking():
                 _pause_if_asked(context)
                 calls.run_call(context, None, call, key)
@@ -245,14 +281,21 @@ class Session:
 
     def ask(self, request_id: str, answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The input admitted under this id; where there is none, `answer` is called for it and it is admitted. So what a model or a person
-        said is asked for once, and a program that is started again acts on the same answer. Raises as `admit`, and what `answer` raises."""
+        said is asked for once, and a program that is started again acts on the same answer, as JSON brings it back. `answer` may use the
+        session, but for this id. Raises as `admit`, and what `answer` raises."""
         check_key(request_id, "request id")
         with self._alone():
             known = self._find_input(request_id)
             if known is None:
-                known = answer()
-                self._admit(request_id, known)
+                self._writing()
+        if known is not None:
             return known
+        if not callable(answer):
+            raise MisuseError(f"ask takes a function that gives the answer, not {_kind(answer)}")
+        given = answer()
+        with self._alone():
+            self._admit(request_id, given)
+            return self._find_input(request_id) or given
 
     def _admit(self, request_id: str, given: dict[str, Any]) -> bool:
         if self.is_finished and self._find_input(request_id) == given:
@@ -289,6 +332,17 @@ class Session:
                     finish(context)
             return self.state.root
 
+    def _check_new(self, key: str) -> None:
+        """Raise NeedsPersonError while the key may be that of a call which the log has lost and of which nobody knows the key (D2, I4)."""
+        lost = [call.number for call in self.state.calls if is_unknown(call) and call.number not in self._accepted]
+        if lost:
+            calls_lost = f"call {lost[0]}" if len(lost) == 1 else f"calls {', '.join(map(str, lost))}"
+            raise NeedsPersonError(
+                f"key {show_text(repr(key))}: an older copy of the log was put back, {calls_lost} of this session ran and its key is lost "
+                "with the log's end, so that this may have run already; nothing was done. See what it did outside the workspace, then open "
+                f"the session with accept_lost_keys={lost} to have the keys without a result run"
+            )
+
     def _find(self, key: str) -> CallState | None:
         return next((call for call in reversed(self.state.calls) if call.request_id == key), None)
 
@@ -311,6 +365,7 @@ class Session:
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """One request at a time (S2), and none when the object is over. Raises MisuseError."""
+        self.check_process()
         if self._over:
             raise MisuseError(f"this session object takes no more requests: {self._over}; open the session again")
         if not self._busy.acquire(blocking=False):
@@ -365,9 +420,15 @@ def check_key(key: str, what: str = "key") -> None:
 def _encode(value: Text | None) -> Any:
     if value is None:
         return None
+    if not isinstance(value, str | bytes):
+        raise MisuseError(f"a command, a path or a content is text or bytes, not {_kind(value)}")
     return encode_bytes(value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value)
 
 
 def _make(tool: Literal["bash", "write", "edit"], **fields: Any) -> Call:
     """A call as a session file would say it, checked in the same way. Raises MisuseError."""
     return call_from_json({"tool": tool, **fields}, tool)
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__

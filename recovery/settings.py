@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from eventlog.errors import MisuseError
 from eventlog.show import show_text
@@ -13,6 +14,7 @@ DEFAULT_HEARTBEAT_SECS = 30.0  # a quarter of the default stall of 120 s
 DEFAULT_LOCK_SECS = 5.0  # far above any commit, far below a stall (rule L4)
 DEFAULT_SILENT_SECS = 60.0  # rule S5
 CONTRACT_PREFIXES = ("SESSION_", "CRASHWORTHY_")
+NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +63,32 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     )
 
 
-def read_limits(environ: Mapping[str, str]) -> Limits:
-    """What the environment says of redriving (recovery/README, "Redriver"). Raises MisuseError naming the variable."""
+def read_limits(environ: Mapping[str, str], options: Mapping[str, str] = NO_OPTIONS) -> Limits:
+    """What the environment says of redriving (recovery/README, "Redriver"). `options` names the option of each variable whose value one
+    gave. Raises MisuseError naming it, else the variable."""
     known = Limits()
     is_off = environ.get("SESSION_STALL_SECS", "").strip() == "0"
     return Limits(
-        attempts=_count("SESSION_REDRIVE_ATTEMPTS", environ, known.attempts),
-        backoff_secs=_seconds("SESSION_BACKOFF_SECS", environ, known.backoff_secs),
-        most_secs=_seconds("SESSION_BACKOFF_MOST_SECS", environ, known.most_secs),
-        stall_secs=0.0 if is_off else _seconds("SESSION_STALL_SECS", environ, known.stall_secs),
-        grace_secs=_seconds("SESSION_GRACE_SECS", environ, known.grace_secs),
+        attempts=_count("SESSION_REDRIVE_ATTEMPTS", environ, known.attempts, options),
+        backoff_secs=_seconds("SESSION_BACKOFF_SECS", environ, known.backoff_secs, options),
+        most_secs=_seconds("SESSION_BACKOFF_MOST_SECS", environ, known.most_secs, options),
+        stall_secs=0.0 if is_off else _seconds("SESSION_STALL_SECS", environ, known.stall_secs, options),
+        grace_secs=_seconds("SESSION_GRACE_SECS", environ, known.grace_secs, options),
     )
 
 
-def _count(name: str, environ: Mapping[str, str], default: int) -> int:
+def _count(name: str, environ: Mapping[str, str], default: int, options: Mapping[str, str]) -> int:
     text = environ.get(name, "")
     if not text:
         return default
     if not text.isascii() or not text.isdigit() or not 0 < int(text[:9]) <= MOST_ATTEMPTS:
-        raise MisuseError(f"{name}={show_text(text)!r} is not a number from 1 to {MOST_ATTEMPTS}; unset it for {default}")
+        without = "leave it out" if name in options else "unset it"
+        raise MisuseError(f"{_given(name, text, options)} is not a number from 1 to {MOST_ATTEMPTS}; {without} for {default}")
     return int(text)
+
+
+def _given(name: str, text: str, options: Mapping[str, str]) -> str:
+    return f"{options[name]} {show_text(text)}" if name in options else f"{name}={show_text(text)!r}"
 
 
 def _job_state(environ: Mapping[str, str]) -> str:
@@ -111,7 +119,7 @@ def _choice(name: str, environ: Mapping[str, str], choices: tuple[str, ...]) -> 
     return text
 
 
-def _seconds(name: str, environ: Mapping[str, str], default: float) -> float:
+def _seconds(name: str, environ: Mapping[str, str], default: float, options: Mapping[str, str] = NO_OPTIONS) -> float:
     text = environ.get(name, "")
     if not text:
         return default
@@ -120,5 +128,5 @@ def _seconds(name: str, environ: Mapping[str, str], default: float) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < 1e6:
-        raise MisuseError(f"{name}={show_text(text)!r} is not a number of seconds above 0")
+        raise MisuseError(f"{_given(name, text, options)} is not a number of seconds above 0")
     return value

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from eventlog.errors import MisuseError
 from eventlog.show import show_text
@@ -85,10 +85,17 @@ class ToolResult(Generic[T]):
         return value
 
 
+@overload
+def tool(function: Callable[P, T], /) -> Tool[P, T]: ...
+@overload
 def tool(
     *, policy: Policy = "never", effects: Effects = "inside", timeout_secs: float | None = None
-) -> Callable[[Callable[P, T]], Tool[P, T]]:
+) -> Callable[[Callable[P, T]], Tool[P, T]]: ...
+def tool(
+    function: Callable[P, T] | None = None, /, *, policy: Policy = "never", effects: Effects = "inside", timeout_secs: float | None = None
+) -> Tool[P, T] | Callable[[Callable[P, T]], Tool[P, T]]:
     """Make a function of a module, found there by its name, a tool; `policy` and `effects` as for a call (recovery/README, "Policies").
+    `@tool` alone is `@tool()`.
 
     Raises MisuseError for a function that another process could not find: a lambda, or one inside a function; and for effects outside under
     a policy that would run it again.
@@ -99,11 +106,11 @@ def tool(
         check_effects(policy, effects, f"tool {name}")
         return Tool(function, name, policy, effects, timeout_secs)
 
-    return decorate
+    return decorate if function is None else decorate(function)
 
 
 def _name(function: Callable[..., Any]) -> str:
-    module, name = function.__module__, function.__qualname__
+    module, name = str(getattr(function, "__module__", "")), str(getattr(function, "__qualname__", f"<{type(function).__name__}>"))
     where = f"{module}:{name}"
     if not set(module + name) <= set(PLAIN):
         raise MisuseError(

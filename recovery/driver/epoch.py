@@ -1,11 +1,12 @@
 """A driver's epoch, from its identity file to the clean end: floor, ledger, takeover (T1 to T3), and the context for what follows."""
 
+import os
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from eventlog import durable, events, steps
-from eventlog.errors import CorruptError, CrashworthyError, LogMissingError, ScanError
+from eventlog.errors import CorruptError, CrashworthyError, LogMissingError, ReplacedError, ScanError
 from eventlog.identity_files import DRIVE, Writing, forget_dead, highest_intended, leave_identity
 from eventlog.ports import Clock
 from eventlog.process_identity import identify_self
@@ -36,6 +37,8 @@ from recovery.workspace.watch import Watch
 
 Found = Ledger | LogMissingError | CorruptError
 """A ledger that could be opened, or why none could."""
+LOG_IS_DOUBTED = (CorruptError, LogMissingError, ReplacedError)
+"""Errors after which nobody can count on the log for the epoch that was raised in it."""
 
 
 @contextmanager
@@ -45,8 +48,9 @@ def under_epoch(
     """Take a session over under the next epoch, and hold it until the body ends; None where another driver has finished it meanwhile.
 
     `spawner` was forked before any thread and any handle on the log; `say` gets the protocol's lines, `tell` those for people. The
-    identity file goes only when the body ended without an exception: whoever fails or dies leaves the epoch that it meant to have on
-    record (L1, L4).
+    identity file goes when this ends by itself with its epoch on record: whoever dies, meets a bug, fails before its floor stands in the
+    log or can no longer count on the log leaves word of the epoch that it meant to have (L1, L4). A process that was forked from this one
+    ends nothing of it.
 
     Raises StaleEpochError, FenceIncompleteError, NeedsPersonError, and what opening log and ledger raises.
     """
@@ -58,10 +62,13 @@ def under_epoch(
     driver, identity_file = _leave_identity(begun, epoch)
     unlock = Unlock(order.state, epoch, ports.clock, ports.host, tell)
     journal = _open_journal(begun, ledger, epoch, unlock, tell)
+    is_on_record = goes = False
     try:
         opened = journal.state.opened
         started = events.DriverStarted(ports.clock.now_ms(), driver, opened.ledger_id, journal.state.generation, begun.setting.kind)
-        if journal.raise_floor(started):
+        is_raised = journal.raise_floor(started)
+        is_on_record = True  # where it was not raised the session has finished: no epoch follows
+        if is_raised:
             steps.reach("floor.raised")
             forget_dead(order.state, epoch, ports.host)
             context = _take_over(begun, spawner, journal, ledger, unlock, say, tell)
@@ -73,9 +80,21 @@ def under_epoch(
             journal.tidy(ports.clock)
         else:
             yield None
+        goes = True
+    except (CrashworthyError, OSError) as error:
+        goes = is_on_record and not isinstance(error, LOG_IS_DOUBTED)
+        raise
     finally:
-        journal.close()
-    durable.unlink(identity_file, "identity")
+        if os.getpid() == driver.pid:
+            journal.close()
+            if goes:
+                _forget_identity(identity_file)
+
+
+def _forget_identity(path: str) -> None:
+    """Remove the identity file. It may be gone: a newer driver that found this process dead removes it, and so does a person."""
+    with suppress(FileNotFoundError):
+        durable.unlink(path, "identity")
 
 
 def _leave_identity(begun: Begun, epoch: int) -> tuple[events.DriverIdentity, str]:

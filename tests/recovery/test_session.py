@@ -310,3 +310,114 @@ def test_events_carry_the_key_of_each_attempt(sandbox: Sandbox) -> None:
     with opened(sandbox) as session:
         session.bash("true", key="build")
     assert [one.request_id for one in sandbox.of_kind(events.AttemptStarted)] == ["build"]
+
+
+def put_back(sandbox: Sandbox, kept: dict[str, bytes]) -> None:
+    for name, data in kept.items():
+        (sandbox.state / name).write_bytes(data)
+    (sandbox.state / "log.sqlite-shm").unlink(missing_ok=True)
+
+
+def test_case_20_a_key_that_the_log_may_have_lost_runs_again_only_at_a_persons_word(sandbox: Sandbox) -> None:
+    """Of call 3 the ledger has the intent, with its key; of call 2, which it has collected, the number."""
+    two, three = "echo two >> $WITNESS", f"echo three >> $WITNESS; {CUT}"
+    with opened(sandbox) as session:
+        session.bash("echo x > a", key="one")
+        kept = {name: (sandbox.state / name).read_bytes() for name in ("log.sqlite", "log.sqlite-wal")}
+        session.bash(two, key="two")
+    cut_call(sandbox, three, "three")
+    put_back(sandbox, kept)
+    for accepted in ((), (1, 3)):
+        with opened(sandbox, accept_lost_keys=accepted) as session:
+            cut = session.bash(three, key="three")
+            assert (cut.ended, cut.is_recorded, cut.label) == ("interrupted", True, "log_behind_restore")
+            head = session.state.head_seq
+            with pytest.raises(NeedsPersonError, match=r"call 2 of this session ran and its key is lost.*accept_lost_keys=\[2\]"):
+                session.bash(two, key="two")
+            assert session.state.head_seq == head and session.bash("echo x > a", key="one").is_recorded
+    assert sandbox.witnessed() == ["two", "three"]
+    with opened(sandbox, accept_lost_keys=[2]) as session:
+        assert not session.bash(two, key="two").is_recorded
+    assert sandbox.witnessed() == ["two", "three", "two"]
+
+
+@pytest.mark.parametrize("ends", ["normally", "by its own error"])
+def test_rule_I6_a_superseded_session_ends_stale_however_its_block_ends(sandbox: Sandbox, ends: str) -> None:
+    own = KeyError("mine") if ends == "by its own error" else None
+    with pytest.raises(StaleEpochError) as caught, opened(sandbox) as session:
+        session.bash("echo x > a", key="one")
+        for _ in range(2):
+            assert sandbox.run("drive", sandbox.state).code == 78
+        for file in (sandbox.state / "identity").iterdir():
+            file.unlink()  # as a newer driver on another machine, which takes this process for dead
+        if own is not None:
+            raise own
+    assert caught.value.__cause__ is own and read_identities(str(sandbox.state)) == []
+
+
+def test_rule_L4_a_driver_that_ends_by_itself_leaves_no_word_of_an_epoch_that_is_on_record(sandbox: Sandbox) -> None:
+    """A question, a pause, a lost shim: each is an end. A death is none (test_endings)."""
+    with pytest.raises(NeedsPersonError, match="is paused"), opened(sandbox) as session:
+        assert sandbox.run("pause", sandbox.state).code == 0
+        session.bash("true", key="one")
+    assert read_identities(str(sandbox.state)) == []
+    cut_call(sandbox, CUT, "one")
+    assert read_identities(str(sandbox.state)) == []
+    assert sandbox.run("drive", sandbox.state).code == 78
+    assert read_identities(str(sandbox.state)) == []
+
+
+def test_case_21_a_forked_child_is_refused_and_ends_nothing(sandbox: Sandbox) -> None:
+    for leave in (False, True):
+        script = (
+            "import os, sys\n"
+            "from eventlog.errors import MisuseError\n"
+            "from recovery.session import open_session\n"
+            "child = 1\n"
+            "try:\n"
+            "    with open_session(sys.argv[1], sys.argv[2]) as session:\n"
+            "        session.bash('echo x > a', key='one')\n"
+            "        child = os.fork()\n"
+            "        if child:\n"
+            "            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
+            "            assert os.listdir(sys.argv[1] + '/identity'), 'the epoch goes on'\n"
+            "            assert session.bash('cat a', key='two').text == 'x\\n'\n"
+            f"        elif not {leave}:\n"
+            "            session.bash('echo y > a', key='child')\n"
+            "except MisuseError as error:\n"
+            "    assert not child and 'belongs to process' in str(error) and error.exit_code == 78, error\n"
+            "    os._exit(0)\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script, sandbox.state, sandbox.root],
+            env=sandbox.environment(None, ()), cwd=PROJECT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    assert read_contents(sandbox.root) == {"a": b"x\n"}
+
+
+def test_what_is_no_request_is_refused_by_name(sandbox: Sandbox) -> None:
+    wrong: Any = 5
+    with opened(sandbox) as session:
+        head = session.state.head_seq
+        for ask, why in (
+            (lambda: session.bash(wrong, key="k"), "text or bytes, not int"),
+            (lambda: session.write("a", wrong, key="k"), "text or bytes, not int"),
+            (lambda: session.run(wrong, key="k"), "run takes a @tool with its arguments"),
+            (lambda: session.call(wrong, key="k"), "a call is one of recovery.script, not int"),
+            (lambda: session.ask("r", wrong), "ask takes a function"),
+            (lambda: session.ask("r", lambda: wrong), "cannot be written"),
+            (lambda: session.admit("r", {"a": [float("nan")]}), "NaN and Infinity are no numbers of JSON"),
+            (lambda: session.ask("r", lambda: {"a": {"b": -float("inf")}}), "NaN and Infinity are no numbers of JSON"),
+        ):
+            with pytest.raises(MisuseError, match=why):
+                ask()
+        assert session.state.head_seq == head and not session.inputs
+        numbers = {"a": [1.5, 2**70, -(2**63) - 1, 1e300, True]}
+        assert session.admit("r", numbers) and session.ask("r", dict) == numbers
+
+
+def test_an_answer_may_use_the_session_and_is_what_the_log_gives_again(sandbox: Sandbox) -> None:
+    with opened(sandbox) as session:
+        given = session.ask("r", lambda: {"said": (session.bash("echo in", key="one").text, session.ask("s", lambda: {"n": 1}))})
+        assert given == {"said": ["in\n", {"n": 1}]} == session.ask("r", dict)

@@ -1,6 +1,7 @@
 """A caller's own tools: Python functions that run as calls, each in a process of its own; and the asyncio face."""
 
 import asyncio
+import functools
 import subprocess
 import sys
 from typing import Any
@@ -103,7 +104,7 @@ def test_what_another_process_cannot_import_is_no_tool() -> None:
     def inner() -> None:
         """Nobody finds this one."""
 
-    for function in (inner, lambda: None):
+    for function in (inner, lambda: None, functools.partial(print)):
         with pytest.raises(MisuseError, match="another process imports a tool by its name"):
             tool()(function)
 

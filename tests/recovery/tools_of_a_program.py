@@ -18,7 +18,7 @@ def add_line(path: str, text: str, times: int = 1) -> dict[str, object]:
     return {"size": Path(path).stat().st_size, "where": os.path.basename(os.getcwd())}
 
 
-@tool()
+@tool
 def fail(how: str) -> None:
     """Ends in some other way."""
     if how == "exit":

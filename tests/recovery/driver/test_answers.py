@@ -145,6 +145,7 @@ def test_what_a_person_says_wrongly_is_refused_in_one_sentence(sandbox: Sandbox)
         (): "give one answer",
         ("--approve", "--reject"): "give one answer",
         ("--edit", str(sandbox.base / "missing.toml")): "missing.toml: no such file",
+        ("--reject", "--reason", "\udcff"): "--reason \\xff: not UTF-8",
     }
     for arguments, says in cases.items():
         refused = sandbox.run("answer", sandbox.state, *arguments)

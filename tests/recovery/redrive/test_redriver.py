@@ -349,8 +349,8 @@ def test_what_cannot_be_redriven_is_refused_in_one_sentence(sandbox: Sandbox) ->
     cases = {
         (str(sandbox.root),): "is not the state directory of a session",
         (str(sandbox.base / "missing"),): "is not the state directory of a session",
-        (str(sandbox.root), "--stall", "-1"): "SESSION_STALL_SECS='-1' is not a number",
-        (str(sandbox.root), "--attempts", "0"): "SESSION_REDRIVE_ATTEMPTS='0' is not a number from 1 to",
+        (str(sandbox.root), "--stall", "-1"): "--stall -1 is not a number of seconds above 0",
+        (str(sandbox.root), "--attempts", "0"): "--attempts 0 is not a number from 1 to",
     }
     for arguments, says in cases.items():
         refused = sandbox.run("redrive", *arguments)
