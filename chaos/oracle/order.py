@@ -142,21 +142,27 @@ def index_of(standing: list[Call]) -> int:
 
 
 def check_undone(request: JudgeRequest, stream: Stream, calls: list[Call]) -> Finding | None:
-    """A person's restore undoes, each once, exactly the finished calls after its target that stand (C3); nothing else undoes any."""
+    """A person's restore undoes, each once, exactly the finished calls after its target that stand (C3). Where an older checkpoint stands in
+    (C7), calls after it may be undone, those that are not done again: how many, `lost-work` judges. Nothing else undoes any."""
     finishes = {call.number: finish.seq for call in calls if (finish := call.finish()) is not None}
     undone: set[int] = set()
     owed: set[int] = set()
+    behind: set[int] = set()
     for event in stream.events:
-        if event.kind == "restore_finished":
+        if event.kind == "recovery_decided" and "fallback_checkpoint" in event.payload["facts"]:
+            target = event.payload["target_seq"]
+            behind = {number for number, seq in finishes.items() if target < seq < event.seq} - undone
+        elif event.kind == "restore_finished":
             decision = stream.event_at(event.payload["decision_seq"])
             if decision is not None and is_end_by_person(stream, event):
                 target = decision.payload["target_seq"]
                 owed = {number for number, seq in finishes.items() if target < seq < event.seq} - undone
         elif event.kind == "call_undone":
             number = event.payload["call"]
-            if number not in owed:
+            if number not in owed | behind:
                 return at(event, f"call {number} is undone and no restore before it undid it")
             owed.discard(number)
+            behind.discard(number)
             undone.add(number)
         elif owed and event.kind in ("driver_started", "attempt_started", "session_finished"):
             return at(event, f"call {min(owed)} was undone by a restore and no call_undone says so")
