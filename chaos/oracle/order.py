@@ -142,8 +142,8 @@ def index_of(standing: list[Call]) -> int:
 
 
 def check_undone(request: JudgeRequest, stream: Stream, calls: list[Call]) -> Finding | None:
-    """A person's restore undoes, each once, exactly the finished calls after its target that stand (C3). Where an older checkpoint stands in
-    (C7), calls after it may be undone, those that are not done again: how many, `lost-work` judges. Nothing else undoes any."""
+    """A person's restore undoes, each once, exactly the finished calls after its target that stand (C3). Where an older checkpoint stands
+    in (C7), calls after it may be undone, those that are not done again: how many, `lost-work` judges. Nothing else undoes any."""
     finishes = {call.number: finish.seq for call in calls if (finish := call.finish()) is not None}
     undone: set[int] = set()
     owed: set[int] = set()
