@@ -245,8 +245,10 @@ def test_a_session_whose_files_are_in_a_checkpoint_store_is_not_taken_elsewhere(
     assert "keeps its files in its checkpoint store" in sandbox.run("rerun", sandbox.state, "--at", "call:1").sentence()
     told = json.loads(sandbox.run("rerun", sandbox.state, "--all", "--json").out)
     assert [one["why"] for one in told["not_run"][1:]] and all("checkpoint store" in one["why"] for one in told["not_run"][1:])
-    sandbox.run("rerun", sandbox.state, "--at", "1")
-    assert footprint(sandbox) == before
+    store = sorted((sandbox.state / "checkpoints").rglob("*"))
+    assert sandbox.run("rerun", sandbox.state, "--at", "1").code == 0
+    assert footprint(sandbox) == before and sorted((sandbox.state / "checkpoints").rglob("*")) == store
+
 
 
 def test_a_fork_of_a_session_that_switched_takes_checkpoints_of_its_own(sandbox: Sandbox) -> None:
