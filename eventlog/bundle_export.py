@@ -20,11 +20,12 @@ from eventlog import bundle_format as form
 from eventlog import codec, durable, events
 from eventlog.errors import CorruptError, CrashworthyError, FullError, MisuseError, MovedError
 from eventlog.fork import newest_forkable
+from eventlog.history import read_image, read_upto
 from eventlog.identity_files import IDENTITY_DIRECTORY
 from eventlog.image import changes_digest, encode_change
 from eventlog.ports import Clock, Ids
 from eventlog.reader import Origin, Reader, StoredEvent, StreamRow, VerbatimEvent
-from eventlog.show import show_text
+from eventlog.show import show_path, show_text
 from eventlog.values import ZERO_HASH, ContentId, Epoch, Seq, StreamId
 from eventlog.writer import Writer
 
@@ -42,7 +43,8 @@ class Exported:
 def export(reader: Reader, stream: StreamId, file: str, ids: Ids, upto: Seq | None = None) -> Exported:
     """Write the events of a session up to `upto` (None: its head now), and their contents, to a new file `file`.
 
-    Raises MisuseError when `file` is there or cannot be written, FullError, CorruptError when the log cannot give all of it.
+    Raises MisuseError when `file` is there or cannot be written, and as `check_in_log`; FullError, CorruptError when the log cannot give
+    all of it.
     """
     _check_target(reader, file)
     row = _find_stream(reader, stream)
@@ -51,6 +53,7 @@ def export(reader: Reader, stream: StreamId, file: str, ids: Ids, upto: Seq | No
         raise MisuseError(f"{reader.name}: session {show_text(stream)} has no event {head}; its events are 1 to {row.head_seq}")
     if os.path.lexists(file):
         raise _taken(file)
+    check_in_log(reader, row, newest_forkable(read_upto(reader, stream, head)))
     temporary = _temporary(file, ids)
     exported = _write(reader, row, head, temporary, form.PLAIN_MAGIC)
     _place(temporary, file)
@@ -61,8 +64,8 @@ def export_moved(writer: Writer, stream: StreamId, file: str, ids: Ids, clock: C
     """Move a session into a new file `file`: nothing is ever appended to it in this log again (L8).
 
     May be run again after a crash, and then gives the same bundle. Raises as `export`; MisuseError when a call or a restore is open at
-    the head (a fork could not go on from there, C9); HeadMovedError when a driver appended meanwhile (the session is as it was);
-    CorruptError when the bundle is not the one that `session_moved` names.
+    the head (a fork could not go on from there, C9) or the files there are not in the log (`check_in_log`); HeadMovedError when a driver
+    appended meanwhile (the session is as it was); CorruptError when the bundle is not the one that `session_moved` names.
     """
     reader = writer.reader
     _check_target(reader, file)
@@ -73,6 +76,7 @@ def export_moved(writer: Writer, stream: StreamId, file: str, ids: Ids, clock: C
     head = row.head_seq if recorded is None else Seq(row.head_seq - 1)
     if recorded is None:
         _check_movable(reader, row)
+        check_in_log(reader, row, row.head_seq)
         if os.path.lexists(file):
             raise _taken(file)
     temporary = _temporary(file, ids)
@@ -99,6 +103,27 @@ def export_moved(writer: Writer, stream: StreamId, file: str, ids: Ids, clock: C
             "another --to writes the same bundle again"
         ) from error
     return exported
+
+
+def check_in_log(reader: Reader, row: StreamRow, at: Seq) -> None:
+    """Raise MisuseError when the files of the session at `at` lie in its checkpoint store: nothing could go on from there elsewhere."""
+    path = find_in_store(reader, row.id, at)
+    if path is not None:
+        raise MisuseError(
+            f"{reader.name}: session {show_text(row.id)} keeps its files in its checkpoint store, and at seq {at} the log has not the "
+            f"content of {show_path(path)}: no bundle and no fork could go on from there, and nothing was made. "
+            f"Copy the state directory, the store and the workspace together (`cp -a`, same paths) while nobody drives the session"
+        )
+
+
+def find_in_store(reader: Reader, stream: StreamId, at: Seq) -> bytes | None:
+    """A path of the image at `at` whose content is only in the session's checkpoint store; None when there is none."""
+    if not reader.keeps_contents_elsewhere():
+        return None
+    image = read_image(reader, stream, at)
+    contents = ((path, image[path].content) for path in sorted(image))
+    wanted = ((path, ContentId(content)) for path, content in contents if content is not None)
+    return next((path for path, one in wanted if not reader.has_blob(one) and reader.dropped_reason(one) == "checkpointed"), None)
 
 
 def _find_stream(reader: Reader, stream: StreamId) -> StreamRow:

@@ -12,7 +12,7 @@ import typer
 from eventlog import durable
 from eventlog.bundle_export import Exported, export, export_moved
 from eventlog.bundle_import import Imported, check_import, import_bundle, import_into_new
-from eventlog.command_options import NOT_DRIVEN, JsonOption, LogArgument, SessionOption, check_place, log_path
+from eventlog.command_options import NOT_DRIVEN, PLACED, JsonOption, LogArgument, SessionOption, check_place, log_path
 from eventlog.command_writing import announced
 from eventlog.errors import MisuseError
 from eventlog.ports import RandomIds, SystemClock
@@ -98,7 +98,8 @@ def _import(log: Path, file: Path, name: str | None, *, new: bool, dry_run: bool
         with announced(path, "import"):
             made = take(path, str(file), RandomIds(), SystemClock(), name)
     line = ("sound, nothing was written: " if dry_run else "") + _imported_line(path, made)
-    print(json.dumps({**_imported_json(path, str(file), made), "dry_run": dry_run}) if as_json else f"{line}\n{NOT_DRIVEN}")
+    note = PLACED if new else NOT_DRIVEN
+    print(json.dumps({**_imported_json(path, str(file), made), "dry_run": dry_run}) if as_json else f"{line}\n{note}")
 
 
 def _exported_json(path: str, file: str, stream: str, made: Exported, moved: bool) -> dict[str, object]:
@@ -126,7 +127,10 @@ def _numbers(made: Exported | Imported) -> dict[str, object]:
 
 
 def _exported_line(file: str, stream: str, made: Exported, moved: bool) -> str:
-    moved_away = "was moved into it: nothing is appended to it here any more, and this version drives no imported session"
+    moved_away = (
+        "was moved into it: nothing is appended to it here any more; `eventlog import STATE_DIR BUNDLE --new`, then `recovery place "
+        "STATE_DIR --workspace DIR`, make it a session that is driven"
+    )
     what = moved_away if moved else "goes on here"
     return (
         f"{show_text(file)}: {made.counts.events} events, {made.counts.contents} contents ({made.counts.content_bytes} bytes), "

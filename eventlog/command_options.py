@@ -17,6 +17,8 @@ SessionOption = Annotated[str | None, typer.Option("--session", help="the sessio
 CallsOption = Annotated[bool, typer.Option("--calls", help="one line for each call: tool, decision, end, size, duration")]
 NOT_DRIVEN = "note: `recovery fork LOG --session NAME --at head --state DIR --workspace DIR` drives it in a space of its own"
 """For sessions that were forked, imported or salvaged."""
+PLACED = "note: `recovery place STATE_DIR --workspace DIR` gives it a workspace of its own, and `recovery drive STATE_DIR` drives it"
+"""For the session of a log that was made for it."""
 HIGHEST_SEQ = (1 << 63) - 1
 """What SQLite counts to."""
 POINT_HELP = "a seq, head, call:N (after it) or call:N:before"

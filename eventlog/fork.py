@@ -1,8 +1,8 @@
 """What a fork's first event says, from the stored events of its parent. Pure.
 
 A point is forkable when no call is open there and no restore is owed (rule C9). No event of this format marks a call as one that only
-reads, so that every open call counts as one that writes. In mode `checkpoint` the log names what the fork begins with, and its contents
-lie in the checkpoint store: who makes such a fork needs both.
+reads, so that every open call counts as one that writes. A checkpoint belongs to the session that took it, and may be collected with it:
+a fork begins without one, in whatever mode, and takes its own.
 """
 
 from collections.abc import Iterable
@@ -93,8 +93,6 @@ class _Walk:
     open_calls: dict[int, events.AttemptStarted] = field(default_factory=dict)
     owed: set[int] = field(default_factory=set)
     mode: events.Mode = "transactional"
-    checkpoint: tuple[str, str] = ("", "")
-    """Manifest and root of the newest one."""
 
     def take(self, stored: StoredEvent) -> None:
         """Fold one more event. Raises CorruptError."""
@@ -128,12 +126,11 @@ class _Walk:
                     self.untracked = self._untracked_at(self.chosen[event.decision_seq])
             case events.ModeSwitched():
                 self.mode = "checkpoint"
-            case events.CheckpointTaken() as event:
-                self.checkpoint = event.manifest, event.root
             case (
                 events.DriverStarted()
                 | events.SessionPlaced()
                 | events.CallReplayed()
+                | events.CheckpointTaken()
                 | events.Quarantined()
                 | events.Synced()
                 | events.PauseRequested()
@@ -155,7 +152,6 @@ class _Walk:
 
     def _begin(self, event: events.SessionOpened | events.SessionForked) -> None:
         self.first, self.untracked, self.mode = event, event.untracked, event.mode
-        self.checkpoint = "" if event.checkpoints is None else event.checkpoints.manifest, event.root
 
     def _untracked_at(self, seq: int) -> list[events.Untracked]:
         return next((listed for since, listed in reversed(self.untracked_since) if since <= seq), self.untracked)
@@ -186,10 +182,7 @@ class _Walk:
         check_image(self.image)
         calls = [self.calls[number] for number in sorted(self.calls)]
         root = root_hash(self.image, excludes_of(first)).hex()
-        checkpoints = first.checkpoints
-        if checkpoints is not None:
-            manifest, named = self.checkpoint
-            checkpoints = replace(checkpoints, manifest=manifest if named == root else "")
+        checkpoints = None if first.checkpoints is None else replace(first.checkpoints, manifest="")
         return events.SessionForked(
             now_ms, name, reason, parent_log, parent, at.seq, at.hash.hex(), self.mode, first.on_interrupted, first.script,
             calls, root, self.untracked, first.excludes, first.track, first.limits, checkpoints, list(self.inputs),

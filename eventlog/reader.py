@@ -380,6 +380,11 @@ class Reader:
         found = self.rows("SELECT reason FROM dropped WHERE hash = ?", (content,))
         return str(found[0][0]) if found else None
 
+    def keeps_contents_elsewhere(self) -> bool:
+        """Whether any content that events name lies in a checkpoint store and was never in the log."""
+        self._guard()
+        return self.is_beyond_1 and bool(self.rows("SELECT 1 FROM dropped WHERE reason = 'checkpointed' LIMIT 1"))
+
     def contents(self, contents: Iterable[ContentId]) -> Iterator[bytes]:
         """Whole contents one after another in the order given, each as `content` yields it; one query finds BLOBS_AT_ONCE of them."""
         waiting = iter(contents)

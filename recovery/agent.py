@@ -34,13 +34,15 @@ class AwaitAnswer:
 class AskPerson:
     """The last call was interrupted, or undone by a restore, and the session file does not say what then.
 
-    `undone_by` is that restore's decision (seq) and `again` the script index from which `reissue` goes on then.
+    `undone_by` is that restore's decision (seq; the newest, where several took calls back), `again` the script index from which `reissue`
+    goes on then, and `undone` the calls that were undone. A call that was interrupted has them where calls before it were undone.
     """
 
     call: int
     index: int
     undone_by: int | None = None
     again: int = 0
+    undone: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,25 +63,27 @@ def choose_next(state: SessionState, on_interrupted: OnInterrupted) -> Next:
         return _at(0, state)
     last = scripted[-1]
     index = last.script_index or 0
-    if last.ended == "finished" and last.undone_by is None:
+    undone = _list_undone(scripted)
+    if last.ended == "finished" and not undone:
         return _at(index + 1, state)
-    if last.undone_by is not None and on_interrupted == "reissue":
-        return _at(_first_undone(scripted), state)
     match on_interrupted:
         case "reissue":
-            return _at(index, state)
+            return _at((undone[0].script_index or 0) if undone else index, state)
         case "continue":
             return _at(index + 1, state)
-        case "stop" if last.undone_by is not None:
-            return AskPerson(last.number, index, last.undone_by, _first_undone(scripted))
+        case "stop" if undone:
+            newest = max(call.undone_by or 0 for call in undone)
+            return AskPerson(last.number, index, newest, undone[0].script_index or 0, tuple(call.number for call in undone))
         case "stop":
             return AskPerson(last.number, index)
 
 
-def _first_undone(scripted: list[CallState]) -> int:
-    """The script index of the earliest call that the restore which undid the last one took back: from there the script is run again."""
-    undone_by = scripted[-1].undone_by
-    return next(call.script_index or 0 for call in scripted if call.undone_by == undone_by)
+def _list_undone(scripted: list[CallState]) -> list[CallState]:
+    """The calls that restores took back since the last one began, in order: the script is run again from the first of them. The last may
+    stand itself, or have been cut, when a restore goes back to before calls that had finished."""
+    last = scripted[-1]
+    since = last.attempts[0].seq if last.undone_by is None else min(last.attempts[0].seq, last.undone_by)
+    return [call for call in scripted if call.undone_by is not None and call.undone_by >= since]
 
 
 def _is_behind(call: CallState, rejected: Rejection) -> bool:

@@ -23,7 +23,7 @@ from recovery.labels import Label
 from recovery.left_behind import handle_outsiders
 from recovery.space.ledger import append_fenced
 from recovery.space.records import Attempt, LedgerState, Rejoin
-from recovery.state import SessionState
+from recovery.state import MISSING_CALLS, SessionState
 
 UNKNOWN_TOOL = "unknown"
 WHY_KNOWN = "the log lost it with its tail; the workspace was restored to the image before it"
@@ -57,7 +57,7 @@ def describe_missing(state: SessionState, ledger: LedgerState) -> dict[str, obje
     """The evidence beside the facts: what is lost, and of which lost calls the number is all that is known. Pure."""
     missing = missing_calls(state, ledger)
     unknown = [number for number in missing if (found := first_attempt(ledger, number)) is None or decode_intent(found) is None]
-    return {"missing_calls": list(missing), "unknown_calls": unknown, "ledger_seen_seq": ledger.log_seq}
+    return {MISSING_CALLS: list(missing), "unknown_calls": unknown, "ledger_seen_seq": ledger.log_seq}
 
 
 def rejoin(context: Context) -> None:

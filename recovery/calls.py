@@ -68,10 +68,7 @@ def start_attempt(context: Context, number: int, attempt: int, script_index: int
     """Commit the intent, with outside changes found before it, then announce the attempt to the ledger.
 
     Raises NeedsPersonError, with nothing done, for a Python tool whose program is not this one."""
-    if isinstance(call, BashCall) and call.run.startswith(TOOL_RUN.encode()) and "TOOL_PYTHON" not in context.environment:
-        raise NeedsPersonError(
-            f"call {number} is a Python tool of the program that opened this session; start that program again, and it goes on from here"
-        )
+    check_tool(context, number, call)
     if not isinstance(call, BashCall):
         ready_side(context)  # before the intent: a side directory that cannot be had leaves no call open
     key, started, place = commit_look(lambda: _commit_intent(context, number, attempt, script_index, call, request_id))
@@ -83,9 +80,22 @@ def start_attempt(context: Context, number: int, attempt: int, script_index: int
         "payload": events.encode(started).decode(),
     }
     if isinstance(call, BashCall):
-        _prepare(context, key, "command", number, attempt, digest_request(command_request(context, call, key)), intent)
+        _prepare(context, key, "command", number, attempt, digest_request(command_request(context, number, call, key)), intent)
     else:
         _prepare(context, key, "file", number, attempt, started.request_digest, intent)
+
+
+def check_tool(context: Context, number: int, call: Call) -> None:
+    """Raise NeedsPersonError for a Python tool whose program is not this one."""
+    if isinstance(call, BashCall) and call.run.startswith(TOOL_RUN.encode()) and "TOOL_PYTHON" not in context.environment:
+        raise NeedsPersonError(
+            f"call {number} is a Python tool of the program that opened this session; start that program again, and it goes on from here"
+        )
+
+
+def is_confined(context: Context, call: BashCall) -> bool:
+    """Whether the command of a call may write its workspace only: the environment says so, else the call or its session."""
+    return (context.space_override or call.space) == "namespaced"
 
 
 def _commit_intent(
@@ -134,7 +144,7 @@ def finish_attempt(context: Context, label: str) -> None:
     match request:
         case BashCall():
             mark = context.ledger.state.attempts[key].prepared.mark
-            shim = context.space.start_command(command_request(context, request, key), mark)
+            shim = context.space.start_command(command_request(context, call.number, request, key), mark)
             settle_command(context, context.space.wait_command(key, shim), label)
         case WriteCall():
             settle_files(context, WriteFile(context.epoch, key, request.path, request.content, request.mode))
@@ -142,22 +152,22 @@ def finish_attempt(context: Context, label: str) -> None:
             settle_files(context, EditFile(context.epoch, key, request.path, request.old, request.new))
 
 
-def command_request(context: Context, call: BashCall, key: str) -> CommandRequest:
-    """The command of a bash call under its ledger key."""
-    keys = {KEY_VARIABLE: key, PROVIDER_VARIABLE: provider_key(key)}
+def command_request(context: Context, number: int, call: BashCall, key: str) -> CommandRequest:
+    """The command of the bash call of this number under its ledger key."""
+    keys = {KEY_VARIABLE: key, PROVIDER_VARIABLE: provider_key(context, number)}
     environment = [(os.fsencode(name), os.fsencode(value)) for name, value in {**context.environment, **keys}.items()]
     arguments = [b"bash", b"-c", call.run]
     left = choose_left_behind(context, call)
     return CommandRequest(
         key, arguments, os.fsencode(context.root), environment, call.stdin, call.separate, call.timeout_secs, left,
-        is_confined=(context.space_override or call.space) == "namespaced",
+        is_confined=is_confined(context, call),
     )  # fmt: skip
 
 
-def provider_key(key: str) -> str:
-    """The key of a call, the same for each of its attempts: log id / session / call. Whoever is asked for something outside twice under it
-    can tell that it was asked for once (rule D)."""
-    return key.rsplit("/", 2)[0]
+def provider_key(context: Context, number: int) -> str:
+    """The key of a call, the same whenever it is done, by whatever attempt or decision: log id / session / call. Whoever is asked for
+    something outside twice under it can tell that it was asked for once (rule D)."""
+    return f"{context.journal.log_id}/{context.journal.stream}/{number}"
 
 
 def choose_left_behind(context: Context, call: BashCall) -> LeftBehind:

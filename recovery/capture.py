@@ -32,6 +32,8 @@ from recovery.workspace.values import OVER_LIMIT, Scan, Untracked
 T = TypeVar("T")
 TRIES = 3
 SCAN_FAILURES_BEFORE_PERSON = 3
+MOVE_AWAY = "make the path readable, or move it out of the workspace; `recovery drive STATE_DIR` then goes on"
+"""The way out where images are copied into checkpoints, for which everything is read."""
 MASS_DELETION_PATHS = 50  # rule C4
 SMALL_COMMIT_BYTES = 8 << 20
 
@@ -197,10 +199,12 @@ def count_scan_failure(context: Context, call: int, error: ScanError) -> None:
     append_fenced(context.ledger, context.epoch, ScanFailed(context.epoch, call, str(error)))
     failures = context.ledger.state.scan_failures[call]
     if failures >= SCAN_FAILURES_BEFORE_PERSON:
-        raise NeedsPersonError(
-            f"call {call} cannot be recorded after {failures} scans: {error}; repair the path, then drive again, or "
-            "`recovery settle STATE_DIR --exclude PATH` leaves it out of the images, `--undo` undoes the call"
-        ) from error
+        is_copied = context.journal.state.mode == "checkpoint"
+        way_out = MOVE_AWAY if is_copied else (
+            "repair the path, then drive again, or `recovery settle STATE_DIR --exclude PATH` leaves it out of the images; after that "
+            "`--undo` undoes the call, if its outcome is not wanted"
+        )
+        raise NeedsPersonError(f"call {call} cannot be recorded after {failures} scans: {error}; {way_out}") from error
 
 
 def _new_blobs(context: Context, changes: tuple[Change, ...]) -> Iterator[Blob]:

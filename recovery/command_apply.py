@@ -32,7 +32,7 @@ def apply_recovery(log: str, accept_outside: str, as_json: bool, settings: Setti
         )  # fmt: skip
         return 0
 
-    act = Act(work, f"recovery apply {show_text(place.state)}", runs_commands=True)
+    act = Act(work, f"recovery apply {show_text(place.state)}", runs_commands=True, accepts_outside=True)
     return drive(Order(place.state, None, None, accept_outside, act), settings, ports)
 
 

@@ -68,7 +68,7 @@ def take_image(order: ImageOrder, settings: Settings, ports: Ports) -> int:
         _print(order, context.journal.state, changed, ports.clock.monotonic() - begun, found.scan.untracked)
         return 0
 
-    act = Act(work, command, is_fresh=order.rehash)
+    act = Act(work, command, is_fresh=order.rehash, accepts_outside=True)
     return drive(Order(place.state, None, None, order.accept_outside, act), replace(settings, hints=order.hints), ports)
 
 

@@ -10,6 +10,7 @@ from eventlog.show import show_text
 from recovery.asking import append_judged, check_going_on
 from recovery.driver.order import Ports
 from recovery.state import SessionState
+from recovery.words import describe_way_on
 
 
 def ask_pause(state_directory: str, reason: str, as_json: bool, ports: Ports) -> int:
@@ -34,7 +35,8 @@ def ask_pause(state_directory: str, reason: str, as_json: bool, ports: Ports) ->
 
 def _describe(before: SessionState, driver: int | None, state_directory: str) -> str:
     if before.is_paused:
-        return f"it is paused already; `recovery drive {show_text(state_directory)}` goes on with it"
+        way_on = describe_way_on(bool(before.opened.script), show_text(state_directory))
+        return f"it is paused already; {way_on} goes on with it"
     asked = "a pause is asked for" if before.pause_asked is None else "a pause was asked for before"
     if driver is not None:
         return f"{asked}; the driver of epoch {driver} pauses when the call that runs has ended, and exits with 78"

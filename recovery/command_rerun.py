@@ -5,12 +5,13 @@ import os
 import sys
 from collections.abc import Mapping
 
+from eventlog.bundle_export import find_in_store
 from eventlog.errors import MisuseError
 from eventlog.history import find_point, parse_point
 from eventlog.reader import Reader
-from eventlog.show import show_text
+from eventlog.show import show_path, show_text
 from eventlog.streams import choose_stream
-from eventlog.values import StreamId
+from eventlog.values import Seq, StreamId
 from recovery.command_log import state_of
 from recovery.driver.order import Ports
 from recovery.opening import log_missing, log_path, should_exist
@@ -37,6 +38,8 @@ def rerun(log: str, at: str | None, every: bool, session: str | None, as_json: b
     if as_json:
         runs = [{"at": one.at, "ran": one.ran, "equal": not one.differs, "differs": one.differs} for one in done]
         print(json.dumps({"session": stream, "runs": runs, "not_run": [{"at": seq, "why": why} for seq, why in passed]}))
+    if passed and not points:
+        raise MisuseError(f"session {show_text(stream)} cannot be run again from any of its events: {passed[-1][1]}")
     return 1 if any(one.differs for one in done) else 0
 
 
@@ -49,12 +52,16 @@ def _read(path: str, at: str | None, session: str | None) -> tuple[StreamId, His
         if at is not None:
             return row.id, history, [int(find_point(reader, row, parse_point(at)))], []
         points = forkable(reader, row.id, history.points)
+        found = {point: history.obstacle(point) or _describe_elsewhere(reader, row.id, point) for point in points}
     finally:
         reader.close()
-    passed = [(point, why) for point in points if (why := history.obstacle(point))]
-    if len(passed) == len(points):
-        raise MisuseError(f"session {show_text(row.id)} cannot be run again from any of its events: {passed[-1][1]}")
-    return row.id, history, [point for point in points if not history.obstacle(point)], passed
+    return row.id, history, [point for point, why in found.items() if not why], [(point, why) for point, why in found.items() if why]
+
+
+def _describe_elsewhere(reader: Reader, stream: StreamId, point: int) -> str:
+    """Why no fork can go on from a point whose files are not in the log, "" when they are."""
+    path = find_in_store(reader, stream, Seq(point))
+    return "" if path is None else f"the content of {show_path(path)} there is in the session's checkpoint store and not in the log"
 
 
 def _lines(stream: StreamId, done: Rerun) -> list[str]:

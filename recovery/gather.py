@@ -39,6 +39,13 @@ def open_ledger_fact(ledger: LedgerView | LogMissingError | CorruptError, state:
     return LedgerFact.SOUND if (header.ledger_id, header.generation) == expected else LedgerFact.OTHER_GENERATION
 
 
+def is_newer(ledger: LedgerView, state: SessionState) -> bool:
+    """Whether a ledger is this space's own and was made anew in a part of the log that the log has lost: nothing makes a ledger before
+    the log has its generation (S10)."""
+    header = ledger.state.header
+    return header is not None and header.ledger_id == state.opened.ledger_id and header.generation > state.generation
+
+
 def gather(
     state: SessionState,
     hashes: list[str],

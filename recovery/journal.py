@@ -6,7 +6,7 @@ from typing import Any
 
 from eventlog import codec, events
 from eventlog.connection import WAL_BYTES
-from eventlog.errors import HeadMovedError, MisuseError, NeedsPersonError
+from eventlog.errors import CorruptError, HeadMovedError, InternalError, MisuseError, NeedsPersonError
 from eventlog.ports import Clock
 from eventlog.reader import Position, Reader, StoredEvent
 from eventlog.records import Admitted, Appended, Dropped, Record
@@ -14,7 +14,7 @@ from eventlog.show import show_text
 from eventlog.values import Epoch, Seq, StreamId
 from eventlog.wal import wal_bytes
 from eventlog.writer import Writer
-from recovery.state import SessionState, fold_event, fold_stream
+from recovery.state import SessionState, fold_event, fold_stream, replace
 
 Known = tuple[SessionState, list[str]]
 """A session's verified, folded state, and the hash (hex) of every event by seq - 1."""
@@ -100,11 +100,26 @@ class Journal:
         return False
 
     def append(self, records: Sequence[Record], blobs: Iterable[codec.Blob], purpose: str) -> list[Appended]:
-        """One fenced commit."""
+        """One fenced commit. Raises InternalError, and nothing is written, where the log could not be read with these events in it."""
+        expected = self._fold_ahead(records)
         appended = self._writer.append(self.stream, self.epoch, records, blobs, purpose)
-        for place, record in zip(appended, records, strict=True):
-            self._fold(place, record)
+        if [place.seq for place in appended] == list(range(self.state.head_seq + 1, expected.head_seq + 1)):
+            self.hashes += [place.hash.hex() for place in appended]
+            self.state = replace(expected, head_hash=self.hashes[-1])
+        else:
+            self._catch_up()  # somebody appended in between (a note), or the log had these events already
         return appended
+
+    def _fold_ahead(self, records: Sequence[Record]) -> SessionState:
+        """The state as it will be with `records` behind the head, but for the hash of the head."""
+        state, where = self.state, f"{self.reader.name}: session {self.stream}"
+        for seq, record in enumerate(records, state.head_seq + 1):
+            stored = StoredEvent(Seq(seq), bytes(16), self.epoch, bytes(32), record.event, record.changes)
+            try:
+                state = fold_event(state, stored, where)
+            except CorruptError as error:
+                raise InternalError(f"nothing is written: {error}") from error
+        return state
 
     def admit(self, request_id: str, given: dict[str, Any], at_ms: int) -> Admitted:
         """Take an input in, once for each request id. Raises StaleEpochError, MisuseError for another input under a known id."""

@@ -108,6 +108,15 @@ def list_unstable(unstable: dict[bytes, User]) -> list[events.Untracked]:
     return [events.Untracked(encode_bytes(path), UNSTABLE) for path in unstable]
 
 
+def describe_stale(untracked: tuple[Untracked, ...]) -> str:
+    """Why an image is stale (C8). Pure; "" for one that is not."""
+    unstable = [show_path(one.path) for one in untracked if one.kind == UNSTABLE]
+    reasons = [f"a process that was kept was writing to {', '.join(unstable)}"] if unstable else []
+    if any(one.kind == OVER_LIMIT for one in untracked):
+        reasons.append("a call left the workspace above a limit of the session, so that what it wrote was not read")
+    return ", and ".join(reasons)
+
+
 def is_stale(untracked: tuple[Untracked, ...]) -> bool:
     """Whether the image that an event lists these beside is stale: never what a restore aims at (C8). Pure."""
     return any(one.kind in (UNSTABLE, OVER_LIMIT) for one in untracked)

@@ -79,8 +79,8 @@ def _is_due(state: SessionState, records: Sequence[Record]) -> bool:
         match record.event:
             case events.CallSettled(ended="finished", at_ms=at_ms) if state.open_call is not None:
                 calls, work_ms = calls + 1, work_ms + max(0, at_ms - state.open_call.last.at_ms)
-            case events.WorkspaceObserved():
-                is_outside = True
+            case events.WorkspaceObserved() | events.RestoreFinished(accepted=True):
+                is_outside = True  # no call made this image: done again from an older checkpoint none would lead to it
             case _:
                 pass
     newest = state.modes.newest

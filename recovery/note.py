@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from eventlog.errors import MisuseError
-from recovery.left_behind import UNSTABLE
+from recovery.left_behind import describe_stale, is_stale
 from recovery.state import SessionState
 from recovery.story import Story, ToldCall, ToldRestore
+from recovery.words import describe_way_on
 
 DEFAULT_BYTES = 4096
 LEAST_BYTES = 1024
@@ -64,7 +65,15 @@ def _status(state: SessionState) -> str:
         return "a restore is open"
     if state.open_call is not None:
         return "a call is open"
+    if state.is_paused:
+        return "paused"
+    if _is_asked(state):
+        return "a person is asked"
     return "at rest"
+
+
+def _is_asked(state: SessionState) -> bool:
+    return state.approval is not None and state.approval.answer is None
 
 
 def _must(state: SessionState, place: str) -> tuple[str, ...]:
@@ -73,6 +82,7 @@ def _must(state: SessionState, place: str) -> tuple[str, ...]:
         return ()
     found = []
     call = state.open_call
+    way_on = describe_way_on(bool(state.opened.script), place)
     if not state.is_placed:
         found.append(f"give the session a workspace: `recovery place {place} --workspace DIR`")
     if state.obligation is not None:
@@ -80,8 +90,14 @@ def _must(state: SessionState, place: str) -> tuple[str, ...]:
     elif call is not None:
         began = "provably did not start" if call.last.is_void else "may have run, be running, or have partly run"
         found.append(f"call {call.number} is open and {began}: the next driver decides; `recovery plan {place}` says what it would do")
-    if any(one.kind == UNSTABLE for one in state.untracked):
-        found.append("the newest image is stale: a kept process was writing to files of it; it is no restore target")
+    if state.is_paused:
+        found.append(f"the session is paused: {way_on} ends the pause")
+    elif state.pause_asked is not None:
+        found.append(f"a pause is asked for: the session pauses before its next call, then {way_on} goes on")
+    if state.approval is not None and _is_asked(state):
+        found.append(f"call {state.approval.call} waits for a person's word: `recovery answer {place}` with --approve, --edit or --reject")
+    if is_stale(state.untracked):
+        found.append(f"the newest image is stale: {describe_stale(state.untracked)}; it is no restore target")
     return tuple(found)
 
 
@@ -111,18 +127,29 @@ def _partly_line(call: ToldCall) -> str:
     if call.ended == "finished":
         return f"ran again: {_named(call)}: {tries}; what an earlier one did outside the workspace may be there too"
     why = f" ({call.reason})" if call.reason else ""
-    return f"interrupted: {_named(call)}: {tries}; nothing of it is in the workspace, what it did elsewhere may be half done{why}"
+    what = "what it did may be half done, in the workspace and elsewhere"
+    if not call.may_remain:
+        what = "nothing of it is in the workspace, what it did elsewhere may be half done"
+    return f"interrupted: {_named(call)}: {tries}; {what}{why}"
 
 
 def _restore_line(one: ToldRestore, place: str) -> str:
     begun = f"{one.label} decided at seq {one.decision_seq}, to the image at seq {one.target_seq}"
     if one.restored is None:
         return f"restore not finished: {begun}"
+    if one.accepted:
+        return f"not restored: {begun}: a person took the workspace as it was found{_moved_words(one, place)}"
     if not one.moved:
         return f"restored: {begun}: {one.restored} paths, nothing moved away"
+    return f"restored: {begun}: {one.restored} paths{_moved_words(one, place)}"
+
+
+def _moved_words(one: ToldRestore, place: str) -> str:
+    if not one.moved:
+        return ""
     more = f" and {len(one.moved) - MOST_MOVED} more" if len(one.moved) > MOST_MOVED else ""
     kept = f"in quarantine (`recovery quarantine show {place} {one.decision_seq}`)"
-    return f"restored: {begun}: {one.restored} paths; {kept}: {', '.join(one.moved[:MOST_MOVED])}{more}"
+    return f"; {kept}: {', '.join(one.moved[:MOST_MOVED])}{more}"
 
 
 def _completed_line(call: ToldCall) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from eventlog import events, steps
 from eventlog.errors import InternalError, NeedsPersonError, ScanError, StaleEpochError
 from eventlog.records import Record
-from eventlog.show import show_path, show_text
+from eventlog.show import show_text
 from recovery import calls
 from recovery.behind import describe_missing, end_missing, interrupt_missing, rejoin, take_back_intent
 from recovery.capture import capture_outside, commit_look, count_scan_failure, describe_outside_deletion, refuse_over_limit
@@ -23,7 +23,7 @@ from recovery.fallback import append_fallback, open_obligation
 from recovery.files import mark_root, ready_side, take_root
 from recovery.gather import Evidence, gather
 from recovery.labels import BEHIND, INTERRUPTS, NOT_ACTED_ON, REBUILDS, Label
-from recovery.left_behind import UNSTABLE, handle_outsiders, is_stale
+from recovery.left_behind import describe_stale, handle_outsiders, is_stale
 from recovery.modes import commit_image
 from recovery.person_restore import Aim, aim_at, check_room, decide_restore, undo_calls
 from recovery.restore import complete_restore, forget_contents, sync_workspace
@@ -180,7 +180,7 @@ def _act(context: Context, label: Label, evidence: Evidence) -> None:
             open_obligation(context, label, named, evidence.scan)
             complete_obligation(context)
         case Label.ROOT_LOST | Label.ROOT_LOST_BY_CALL:
-            _refuse_stale(context)
+            _refuse_stale(context, label)
             condemn_claims(context)
             open_obligation(context, label, named, None)
             complete_obligation(context)
@@ -223,7 +223,7 @@ def _act(context: Context, label: Label, evidence: Evidence) -> None:
         case Label.LOG_BEHIND_ADOPT:
             _adopt_lost_call(context, named)
         case Label.LOG_BEHIND_RESTORE:
-            _refuse_stale_head(context)
+            _refuse_stale(context, label)
             condemn_claims(context)
             lost = describe_missing(context.journal.state, context.ledger.state)
             context.tell(f"{label.value}: the log lost its tail; lost calls: {lost['missing_calls'] or 'none'}")
@@ -253,7 +253,7 @@ def _ensure_root(context: Context) -> None:
         context.journal.append([Record(take_root(context, "rebuilt"))], (), "root")
 
 
-def _end_handed_on(context: Context, obligation: Obligation) -> None:
+def end_handed_on(context: Context, obligation: Obligation) -> None:
     """What the call that is undone handed on outside its mark ends before a path is touched (I7): nothing else has ended it."""
     call = context.journal.state.open_call
     attempt = context.ledger.state.attempts.get(call.last.key) if call is not None and obligation.call is not None else None
@@ -261,26 +261,30 @@ def _end_handed_on(context: Context, obligation: Obligation) -> None:
         handle_outsiders(context, attempt, calls.KEY_VARIABLE, "kill")
 
 
-def _refuse_stale(context: Context) -> None:
-    """Raise NeedsPersonError where the newest image does not say what the files held: nothing is rebuilt to it unasked (C8)."""
-    state = context.journal.state
-    if is_stale(state.untracked):
-        raise NeedsPersonError(
-            "the workspace is lost and its newest image is stale: a process that was kept was writing to "
-            f"{', '.join(show_path(one.path) for one in state.untracked if one.kind == UNSTABLE)}; `recovery settle STATE_DIR --rebuild` "
-            "rebuilds it all the same, with what was seen of these files"
-        )
+def _refuse_stale(context: Context, label: Label) -> None:
+    """Raise NeedsPersonError where the newest image does not say what the files held: nothing is made equal to it unasked (C8)."""
+    refusal = describe_stale_target(label, context.journal.state)
+    if refusal:
+        raise NeedsPersonError(refusal)
 
 
-def _refuse_stale_head(context: Context) -> None:
-    """Raise NeedsPersonError where the head image does not say what the files held: nothing is restored to it unasked (C8)."""
-    untracked = context.journal.state.untracked
-    if is_stale(untracked):
-        raise NeedsPersonError(
-            "log_behind_restore: the log lost its tail and its newest image is stale: a process that was kept was writing to "
-            f"{', '.join(show_path(one.path) for one in untracked if one.kind == UNSTABLE)}; `recovery restore STATE_DIR --at SEQ "
-            "--workspace DIR` restores an image before that"
-        )
+def describe_stale_target(label: Label, state: SessionState) -> str:
+    """Why a row is not acted on for a stale head image, with the way out; "" where it is. Pure."""
+    if not is_stale(state.untracked):
+        return ""
+    match label:
+        case Label.ROOT_LOST | Label.ROOT_LOST_BY_CALL:
+            return (
+                f"the workspace is lost and its newest image is stale: {describe_stale(state.untracked)}; "
+                "`recovery settle STATE_DIR --rebuild` rebuilds it all the same, with what was seen of it"
+            )
+        case Label.LOG_BEHIND_RESTORE:
+            return (
+                f"{label.value}: the log lost its tail and its newest image is stale: {describe_stale(state.untracked)}; "
+                "`recovery restore STATE_DIR --at SEQ --workspace DIR` restores an image before that"
+            )
+        case _:
+            return ""
 
 
 def _adopt_lost_call(context: Context, named: dict[str, object]) -> None:
@@ -313,7 +317,7 @@ def complete_obligation(context: Context) -> None:
     if obligation is None:
         raise InternalError("no obligation is open")
     label = Label(obligation.label)
-    _end_handed_on(context, obligation)
+    end_handed_on(context, obligation)
     if label is Label.LOG_BEHIND_RESTORE:
         end_missing(context)
         rejoin(context)

@@ -15,14 +15,13 @@ from eventlog import events
 from eventlog.errors import FullError, MisuseError, NeedsPersonError
 from eventlog.image import Image, diff, root_hash
 from eventlog.records import Record
-from eventlog.values import Seq, StreamId
 from recovery.calls import interrupt_call
 from recovery.capture import list_untracked
 from recovery.contents import Contents
 from recovery.context import Context
 from recovery.labels import Label
 from recovery.left_behind import UNSTABLE, is_stale
-from recovery.restore import plan_for
+from recovery.restore import plan_for, target_at
 from recovery.state import TO_RESTORE, CallState, Obligation, SessionState
 from recovery.workspace.actions import PlaceFile, RestorePlan
 from recovery.workspace.pack import count_holes
@@ -61,7 +60,7 @@ def aim_at(contents: Contents, state: SessionState, found: Scan, seq: int) -> Ai
 
     Raises MisuseError, RestoreIncompleteError, CompactedError, CorruptError, CheckpointDamagedError."""
     check_not_stale(state, seq)
-    target = contents.reader.image(StreamId(state.opened.name), Seq(seq))
+    target = target_at(contents.reader, state, seq)
     root = root_hash(target, state.profile.excludes).hex()
     contents.check(state, root, target, seq)
     plan = plan_for(state.profile, found, target, state.untracked_at(seq))
@@ -119,7 +118,7 @@ def decide_restore(context: Context, aim: Aim, facts: dict[str, object]) -> None
 def undo_calls(context: Context, obligation: Obligation, closing: list[Record]) -> list[Record]:
     """The records that close a person's restore: `closing` with the head moved to the target, and the end of every call after it."""
     state = context.journal.state
-    target = context.journal.reader.image(context.journal.stream, Seq(obligation.target_seq))
+    target = target_at(context.journal.reader, state, obligation.target_seq)
     now = context.clock.now_ms()
     reason = f"a person had the image at seq {obligation.target_seq} restored"
     ends = [

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from eventlog import durable, events
-from eventlog.bundle_export import export
+from eventlog.bundle_export import check_in_log, export
 from eventlog.bundle_import import import_into_new
 from eventlog.command_writing import announced
 from eventlog.errors import CrashworthyError, MisuseError
 from eventlog.fork import fork_record
-from eventlog.history import Point, find_point
+from eventlog.history import Point, check_contents, find_point
+from eventlog.image import fold_changes
 from eventlog.preflight import check_writable_place
 from eventlog.reader import Reader
 from eventlog.records import Record
@@ -126,8 +127,9 @@ def fork_into(
     """Fork a session of the log file `log` at a point into the new state directory `state`, with its history, and place it. Run again after
     a crash it goes on.
 
-    Raises MisuseError for a point that cannot be forked (naming the nearest ones), a name, directory or state directory that will not do,
-    CompactedError for contents that were given up, CorruptError, FullError.
+    Raises MisuseError for a point that cannot be forked (naming the nearest ones; also for one whose files are only in a checkpoint store),
+    a name, directory or state directory that will not do, CompactedError for contents that were given up: nothing was made then;
+    CorruptError, FullError.
     """
     if name is not None and not SESSION_NAME.match(name):
         raise MisuseError(f"{show_text(name)!r} is no name of a session; write 1 to 64 letters, digits, '.', '_' or '-'")
@@ -145,6 +147,8 @@ def fork_into(
         if not os.path.exists(log_path(state)):
             record = fork_record(reader.events(row.id), at, name=forked, reason="forked", parent_log=origin[0], parent=origin[1], now_ms=0)
             assert isinstance(record.event, events.SessionForked)
+            check_in_log(reader, row, at)
+            check_contents(reader, fold_changes({}, record.changes))
             _take_over_history(reader, row.id, at, forked, state, settings, ports)
     finally:
         reader.close()

@@ -59,6 +59,7 @@ _DIFFERENCE = {
     DifferenceFact.DIFFERENT: "the workspace differs from the newest image",
     DifferenceFact.MASS_DELETION: "most of the newest image is gone from the workspace",
 }
+KEPT = "the ledger is the session's own and newer than the log knows: it is kept, and the log is what lost something"
 _RESTORING = frozenset({Label.ROOT_LOST, Label.RESTORE_AND_RERUN})
 _MOST = 6  # no chain of rows is longer
 

@@ -3,7 +3,7 @@
 A scratch fork goes on from the event in a workspace of its own, and is asked for each later call that finished, in order and with its
 recorded input. After each the image's root and the exit must be the recorded ones. Calls that were interrupted left nothing and are passed
 over; so are calls that a restore undid. What cannot be run again is refused by name before anything runs: a redacted input, a call that
-acts outside the workspace, a change that was made outside any call.
+acts outside the workspace, a call of which nobody knows how it ended, a change that was made outside any call, also by a restore.
 """
 
 import os
@@ -16,6 +16,7 @@ from eventlog.differences import describe_difference, find_differences
 from eventlog.errors import MisuseError
 from eventlog.fork import fork_record
 from eventlog.history import AtSeq, read_image
+from eventlog.image import is_identity_change
 from eventlog.reader import Reader, StoredEvent
 from eventlog.show import show_text
 from eventlog.values import Seq, StreamId
@@ -50,22 +51,33 @@ class Rerun:
 
 
 @dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What stands in the way of running from a point before `seq`; of a restore only from one after the event that it went back to, because
+    what it undid is not run again from there."""
+
+    seq: int
+    why: str
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """What is read of a session once: its points, its calls, and what stands in the way of running from before it."""
 
     points: tuple[int, ...]
     calls: tuple[Recorded, ...]
-    obstacles: tuple[tuple[int, str], ...]
+    obstacles: tuple[Obstacle, ...]
 
     def obstacle(self, at: int) -> str:
         """Why the rest cannot be run from `at`, "" when it can."""
-        return next((why for seq, why in self.obstacles if seq > at), "")
+        return next((one.why for one in self.obstacles if one.after < at < one.seq), "")
 
 
 def read_history(stored: Iterable[StoredEvent]) -> History:
     """The session as it is to be run again. Pure. Points are its first event and every settlement at which nothing is open."""
-    points, calls, obstacles = [], dict[int, Recorded](), []
+    points, calls, obstacles = [], dict[int, Recorded](), list[Obstacle]()
     started: dict[int, events.AttemptStarted] = {}
+    targets: dict[int, int] = {}
     for one in stored:
         match one.event:
             case events.SessionOpened() | events.SessionForked():
@@ -79,22 +91,33 @@ def read_history(stored: Iterable[StoredEvent]) -> History:
             case events.CallUndone() as event:
                 calls.pop(event.call, None)
             case events.WorkspaceObserved() if one.changes:
-                obstacles.append((int(one.seq), f"seq {one.seq}: the workspace was changed outside any call"))
+                obstacles.append(Obstacle(one.seq, f"seq {one.seq}: the workspace was changed outside any call"))
+            case events.RecoveryDecided() as event:
+                targets[one.seq] = event.target_seq or 0
+            case events.RestoreFinished() as event if event.accepted:
+                obstacles.append(Obstacle(one.seq, f"seq {one.seq}: a person took the workspace as it was found"))
+            case events.RestoreFinished() as event if is_identity_change(one.changes):
+                target = targets[event.decision_seq]
+                obstacles.append(Obstacle(one.seq, f"seq {one.seq}: a restore to the image at seq {target} changed the workspace", target))
             case events.ModeSwitched() as event:
                 where = f"seq {one.seq}: the session goes on in mode {event.mode}"
-                obstacles.append((int(one.seq), f"{where}, whose images are not in the log"))
+                obstacles.append(Obstacle(one.seq, f"{where}, whose images are not in the log"))
             case _:
                 pass
-    obstacles += [(call.seq, why) for call in calls.values() if (why := _describe_obstacle(call.started))]
-    return History(tuple(points), tuple(calls[number] for number in sorted(calls)), tuple(sorted(obstacles)))
+    obstacles += [Obstacle(call.seq, why) for call in calls.values() if (why := _describe_obstacle(call))]
+    in_order = sorted(obstacles, key=lambda one: one.seq)
+    return History(tuple(points), tuple(calls[number] for number in sorted(calls)), tuple(in_order))
 
 
-def _describe_obstacle(started: events.AttemptStarted) -> str:
+def _describe_obstacle(call: Recorded) -> str:
     """Why a call is not run again, "" when it may be."""
+    started = call.started
     if started.redacted:
         return f"call {started.call}: its recorded input was redacted, so that it is not what the call was given"
     if started.input.get("effects") == "outside":
         return f"call {started.call}: it acts outside the workspace, and is never run again"
+    if call.settled.exit is None:
+        return f"call {started.call}: how it ended is not known, so that there is nothing to compare with"
     return ""
 
 

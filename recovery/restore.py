@@ -13,9 +13,10 @@ import os
 from eventlog import durable, events
 from eventlog.errors import FullError, RestoreIncompleteError
 from eventlog.image import Image, diff, root_hash
+from eventlog.reader import Reader
 from eventlog.records import Record
 from eventlog.show import encode_bytes, show_path
-from eventlog.values import Seq
+from eventlog.values import Seq, StreamId
 from recovery.capture import look_again
 from recovery.context import Context
 from recovery.fallback_image import Fallback
@@ -23,8 +24,9 @@ from recovery.labels import REBUILDS, Label
 from recovery.space.keys import announce
 from recovery.space.protocol import ApplyPlan
 from recovery.space.records import Prepare
-from recovery.state import TO_RESTORE, Obligation
+from recovery.state import TO_RESTORE, Obligation, SessionState
 from recovery.workspace.actions import Displace, RestorePlan, encode_plan
+from recovery.workspace.left_out import without
 from recovery.workspace.made import SUFFIX, read_made
 from recovery.workspace.pack import write_pack
 from recovery.workspace.profile import Profile
@@ -104,7 +106,13 @@ def _read_target(context: Context, obligation: Obligation) -> Image:
     state = context.journal.state
     if obligation.target_seq == state.image_seq:
         return state.image
-    return context.journal.reader.image(context.journal.stream, Seq(obligation.target_seq))
+    return target_at(context.journal.reader, state, obligation.target_seq)
+
+
+def target_at(reader: Reader, state: SessionState, seq: int) -> Image:
+    """What a restore to the image at `seq` aims at: that image, without what a person left out since. Such a path is never touched, and no
+    image of the workspace holds it any more (C5)."""
+    return without(reader.image(StreamId(state.opened.name), Seq(seq)), state.profile.left_out)
 
 
 def plan_for(profile: Profile, found: Scan, target: Image, untracked: tuple[Untracked, ...]) -> RestorePlan:

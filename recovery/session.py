@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from eventlog import events, steps
-from eventlog.errors import InternalError, MisuseError
+from eventlog.errors import CrashworthyError, InternalError, MisuseError
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
 from eventlog.reader import Reader
 from eventlog.show import encode_bytes, show_text
@@ -81,14 +81,21 @@ def open_session(
     steps.enter("driver", settings.epoch or 0)
     ports = Ports(SystemClock(), RandomIds(), LinuxHost())
     order = Order(os.fspath(state), _as_file(state, workspace, name, exclude, track), takes_calls=True)
-    with contextlib.closing(start_helper(given)) as helper:
+    with _naming(order.state), contextlib.closing(start_helper(given)) as helper:
         begun = begin(order, settings, ports)
-        if begun.known[0].is_finished:
-            with _opened_finished(begun) as session:
-                yield session
-            return
-        with _held(begun, helper, tell) as session:
+        opened = _opened_finished(begun) if begun.known[0].is_finished else _held(begun, helper, tell)
+        with opened as session:
             yield session
+
+
+@contextlib.contextmanager
+def _naming(state: str) -> Iterator[None]:
+    """Errors say which commands go on: with the state directory in them."""
+    try:
+        yield
+    except CrashworthyError as error:
+        error.args = tuple(one.replace("STATE_DIR", show_text(state)) if isinstance(one, str) else one for one in error.args)
+        raise
 
 
 def _as_file(
@@ -105,7 +112,7 @@ def _as_file(
 def _opened_finished(begun: Begun) -> Iterator["Session"]:
     begun.release()
     with contextlib.closing(Reader.open(log_path(begun.order.state))) as reader:
-        session = Session(None, reader, begun.known)
+        session = Session(None, reader, begun.known, begun.order.state)
         yield session
         session.end("it is closed")
 
@@ -120,7 +127,7 @@ def _held(begun: Begun, helper: Helper, tell: Callable[[str], None]) -> Iterator
         try:
             recover(context)
             resume(context)
-            session = Session(context, context.journal.reader, None)
+            session = Session(context, context.journal.reader, None, begun.order.state)
             try:
                 yield session
             except BaseException as error:
@@ -140,8 +147,9 @@ def _held(begun: Begun, helper: Helper, tell: Callable[[str], None]) -> Iterator
 class Session:
     """A session that this process holds. Made by `open_session`, valid until its body ends."""
 
-    def __init__(self, context: Context | None, reader: Reader, known: Known | None) -> None:
+    def __init__(self, context: Context | None, reader: Reader, known: Known | None, place: str) -> None:
         self._context = context
+        self._place = place
         self._reader = reader
         self._read = known
         self._busy = threading.Lock()
@@ -204,9 +212,7 @@ class Session:
                 return self._recorded(found, call)
             context = self._writing()
             with self._breaking():
-                context.journal.refresh()
-                if context.journal.state.pause_asked is not None:
-                    pause(context, context.journal.state.pause_asked)
+                _pause_if_asked(context)
                 calls.run_call(context, None, call, key)
                 made = self._find(key)
                 if made is None:
@@ -229,7 +235,7 @@ class Session:
     def note(self, limit: int = DEFAULT_BYTES) -> str:
         """The recovery note (recovery/README, "The recovery note"), plain text of at most `limit` bytes, to be given to a model."""
         with self._alone():
-            return note_of(self._reader, StreamId(self.state.opened.name), self._known, limit)
+            return note_of(self._reader, StreamId(self.state.opened.name), self._known, limit, place=show_text(self._place))
 
     def admit(self, request_id: str, given: dict[str, Any]) -> bool:
         """Take an input in, once for each request id of the session; whether it was new. Raises MisuseError for another input under it."""
@@ -273,11 +279,13 @@ class Session:
             return self.state.inputs
 
     def finish(self) -> str:
-        """End the session, for good, on an image that is scanned, recorded and on disk (C6); its root hash. A finished one stays so."""
+        """End the session, for good, on an image that is scanned, recorded and on disk (C6); its root hash. A finished one stays so. A
+        pause that was asked for comes first, as before a call (NeedsPersonError)."""
         with self._alone():
             if not self.is_finished:
                 context = self._writing()
                 with self._breaking():
+                    _pause_if_asked(context)
                     finish(context)
             return self.state.root
 
@@ -317,7 +325,8 @@ class Session:
         """Whatever goes wrong in here ends the object (S7): a refusal before anything began (MisuseError) does not."""
         head = self.state.head_seq
         try:
-            yield
+            with _naming(self._place):
+                yield
         except MisuseError:
             if self.state.head_seq != head:
                 self._break("a request was refused after it had begun")
@@ -329,6 +338,13 @@ class Session:
     def _break(self, why: str) -> None:
         self.is_broken = True
         self.end(why)
+
+
+def _pause_if_asked(context: Context) -> None:
+    """Raises NeedsPersonError where it is paused now."""
+    context.journal.refresh()
+    if context.journal.state.pause_asked is not None:
+        pause(context, context.journal.state.pause_asked)
 
 
 def key_of(call: CallState) -> str:

@@ -11,7 +11,7 @@ from eventlog.errors import MisuseError, NeedsPersonError
 from eventlog.records import Record
 from eventlog.show import encode_bytes
 from recovery import calls
-from recovery.behind import interrupt_missing
+from recovery.behind import end_missing, interrupt_missing, rejoin
 from recovery.capture import Capture, capture, commit_look
 from recovery.context import Context
 from recovery.decision import decide
@@ -97,6 +97,9 @@ def accept_workspace(context: Context, root: str) -> str:
         raise MisuseError("no restore is open; `recovery drive STATE_DIR` recovers, `recovery settle STATE_DIR --ran` is about a call")
     evidence = gather_all(context)
     check_root(context.root, context.journal.state)
+    if context.journal.state.obligation.label == Label.LOG_BEHIND_RESTORE:
+        end_missing(context)  # as the restore itself does before it touches a path: nothing of a lost call goes on, and this log does
+        rejoin(context)
     side = ready_side(context)
     found = commit_look(lambda: _commit_accepted(context, root, side, evidence))
     calls.collect(context, len(context.journal.state.calls))
@@ -135,7 +138,7 @@ def _ends(context: Context, obligation: Obligation, found: Capture) -> list[Reco
     """How the calls end that the restore was about: all of them on the image that was found."""
     state, now = context.journal.state, context.clock.now_ms()
     ends: list[Record] = []
-    if obligation.label == Label.RESTORE_BY_PERSON:
+    if obligation.goes_back:
         undone = undone_calls(state, obligation.target_seq)
         ends += [Record(events.CallUndone(now, call.number, ACCEPTED, obligation.seq)) for call in undone]
     if state.open_call is not None:

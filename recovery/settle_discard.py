@@ -11,10 +11,10 @@ from eventlog.records import Record
 from eventlog.show import encode_bytes
 from recovery.context import Context
 from recovery.decision import decide
-from recovery.fallback import open_obligation
+from recovery.fallback import choose_fallback, open_obligation
 from recovery.files import empty_quarantine, ready_side
 from recovery.labels import NOT_ACTED_ON, Label
-from recovery.perform import complete_obligation, describe_refusal, gather_all
+from recovery.perform import complete_obligation, describe_refusal, end_handed_on, gather_all
 from recovery.restore import displace, plan_displacing
 from recovery.root import check_root
 from recovery.workspace.actions import Displace
@@ -26,7 +26,8 @@ _RESTORES = frozenset({Label.RESTORE_AND_RERUN, Label.RESTORE_AND_INTERRUPT})
 def discard(context: Context, call: int) -> int:
     """Restore the image before the open call `call`, and delete what that displaces; how many paths went.
 
-    Raises MisuseError for another call, NeedsPersonError where no restore of it is due, and what a restore raises.
+    Raises MisuseError for another call, NeedsPersonError where no restore of it is due or one that takes back more, and what a restore
+    raises.
     """
     _owe_restore(context, call)
     check_root(context.root, context.journal.state)
@@ -34,6 +35,7 @@ def discard(context: Context, call: int) -> int:
     plan = plan_displacing(context)
     obligation = context.journal.state.obligation
     assert obligation is not None, "it is owed by now"
+    end_handed_on(context, obligation)
     kept = list_quarantine(side, f"{context.journal.log_id}-{obligation.seq}")
     paths = [*kept, *(action.path for action in plan.actions if isinstance(action, Displace))]
     facts = {"discarded": [encode_bytes(path) for path in paths]}
@@ -56,6 +58,11 @@ def _owe_restore(context: Context, call: int) -> None:
             raise NeedsPersonError(
                 f"--discard {call}: the restore decided at seq {state.obligation.seq} is not about it; `recovery drive STATE_DIR` goes on"
             )
+        if state.obligation.goes_back or state.obligation.label == Label.LOG_BEHIND_RESTORE:
+            raise NeedsPersonError(
+                f"--discard {call}: the restore decided at seq {state.obligation.seq} ({state.obligation.label}) takes back more than call "
+                f"{call}, and what other calls made is not deleted for want of room; make room, and `recovery drive STATE_DIR` completes it"
+            )
         return
     evidence = gather_all(context)
     label = decide(evidence.facts)
@@ -65,5 +72,10 @@ def _owe_restore(context: Context, call: int) -> None:
         raise NeedsPersonError(
             f"--discard {call}: {label.value}: no restore of the call is due; `recovery drive STATE_DIR` goes on, "
             "`recovery settle STATE_DIR --undo` undoes it"
+        )
+    if choose_fallback(context, evidence.scan) is not None:
+        raise NeedsPersonError(
+            f"--discard {call}: the image before the call is not to be had, and a restore from an older checkpoint takes back more than "
+            f"call {call}; make room, and `recovery drive STATE_DIR` does that"
         )
     open_obligation(context, label, evidence.facts.named(), evidence.scan)

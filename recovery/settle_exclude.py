@@ -3,14 +3,12 @@
 The decision and the image without the path are one commit. No scan is made for it: one that fails is why it is wanted.
 """
 
-from msgspec.structs import replace
-
 from eventlog import events
 from eventlog.errors import MisuseError, NeedsPersonError
-from eventlog.image import Image, ImageTree, diff, root_hash
+from eventlog.image import ImageTree, diff, root_hash
 from eventlog.records import Record
 from eventlog.show import encode_bytes, show_path
-from recovery.capture import Capture, list_untracked
+from recovery.capture import MOVE_AWAY, Capture, list_untracked
 from recovery.context import Context
 from recovery.facts import LogFact
 from recovery.gather import log_fact
@@ -18,6 +16,7 @@ from recovery.labels import Label
 from recovery.modes import commit_image
 from recovery.root import check_root
 from recovery.state import EXCLUDED
+from recovery.workspace.left_out import without
 from recovery.workspace.values import Scan
 
 
@@ -33,14 +32,14 @@ def exclude(context: Context, path: bytes) -> int:
     if state.mode == "checkpoint":
         raise NeedsPersonError(
             f"--exclude {show_path(path)}: the images of this session lie in checkpoints, and none can be made of what cannot be read; "
-            "repair the path, or `recovery settle STATE_DIR --undo` undoes the open call"
+            + MOVE_AWAY
         )
     check_root(context.root, state)
     if log_fact(state, context.journal.hashes, context.ledger.state, context.host) is not LogFact.ABREAST:
         raise NeedsPersonError("--exclude: the log lost its tail; `recovery apply STATE_DIR` recovers what there is first")
     if state.profile.matches(path, is_directory=True):
         raise MisuseError(f"--exclude {show_path(path)}: it is excluded already")
-    image = ImageTree.of(without(state.image, path))
+    image = ImageTree.of(without(state.image, [path]))
     changes = diff(state.image, image)
     gone = len(state.image) - len(image)
     now = context.clock.now_ms()
@@ -53,16 +52,3 @@ def exclude(context: Context, path: bytes) -> int:
     found = Capture(Scan(image, state.untracked), observed.root, changes, ())
     commit_image(context, found, [Record(decided), Record(observed, changes)], "settled")
     return gone
-
-
-def without(image: Image, path: bytes) -> Image:
-    """The image without `path` and what is below it; a group of hard links goes on without the names it loses. Pure."""
-    left = {name: entry for name, entry in image.items() if name != path and not name.startswith(path + b"/")}
-    groups: dict[bytes, list[bytes]] = {}
-    for name, entry in left.items():
-        if entry.link is not None:
-            groups.setdefault(entry.link, []).append(name)
-    for names in groups.values():
-        first = min(names) if len(names) > 1 else None
-        left |= {name: replace(left[name], link=first) for name in names if left[name].link != first}
-    return left

@@ -17,7 +17,7 @@ from eventlog.image_tree import Draft
 from eventlog.reader import StoredEvent
 from recovery import frozen
 from recovery.call_list import CallList
-from recovery.labels import RENEWALS, Label
+from recovery.labels import BEHIND, RENEWALS, Label
 from recovery.mode_state import ModeState, begin_modes, fold_switched, fold_taken
 from recovery.script import decode_bytes
 from recovery.workspace.profile import Profile, profile_of
@@ -31,6 +31,15 @@ TO_RESTORE = "to_restore"
 
 EXCLUDED = "excluded"
 """The fact of a person's decision that names the path that no image holds from then on."""
+
+MISSING_CALLS = "missing_calls"
+"""The fact of a decision on a log that lost its tail that lists the numbers of the lost calls."""
+
+SEEN_CALL = "seen_call"
+SEEN_SEQ = "seen_seq"
+SEEN_HASH = "seen_hash"
+"""Facts of a decision to make the ledger anew: the highest call that the lost one had seen; and, where the log lacks it, the newest log
+event."""
 
 NEW_GENERATION = "new_generation"
 """The fact of a decision to make the ledger anew that says which generation the new one has."""
@@ -69,6 +78,7 @@ class CallState:
     request_id: str = ""
     request_digest: str = ""
     forked: events.ForkedCall | None = None
+    undone_why: str = ""
     work_ms: int = 0
     """From the finished attempt's intent to its outcome: what doing it again would cost."""
 
@@ -151,6 +161,10 @@ class SessionState:
     renewed_generation: int = 0
     renewed_seq: int = 0
     """The newest decision to make the ledger anew: of an attempt that began before it the ledger knows nothing. 0: there was none."""
+    seen_call: int = 0
+    """The highest call that any ledger is known to have seen, from decisions on lost ledgers and on lost tails."""
+    unmet: tuple[int, str] | None = None
+    """The log event (seq, hash) that a lost ledger had seen and this log lacks, until it is decided what was lost."""
     pause_asked: str | None = None
     """Why a pause at the next call boundary is asked for; None where none is."""
     is_paused: bool = False
@@ -356,9 +370,13 @@ def _fold(state: SessionState, stored: StoredEvent, where: str, fold_image: Fold
             return state
         case events.SessionForked():
             raise CorruptError(f"{place}: session_forked, which is a first event only")
-        case (events.SessionMoved() | events.SessionFailed()) as event:
-            moved = "it was moved away and lives on where its bundle was imported" if isinstance(event, events.SessionMoved) else event.kind
-            raise NeedsPersonError(f"{place}: {moved}; this version keeps such a session and does not drive it")
+        case events.SessionMoved():
+            raise NeedsPersonError(
+                f"{place}: it was moved away and lives on where its bundle was imported (`eventlog import STATE_DIR BUNDLE --new`, then "
+                "`recovery place STATE_DIR --workspace DIR`); here it is kept, and not driven any more"
+            )
+        case events.SessionFailed() as event:
+            raise NeedsPersonError(f"{place}: {event.kind}; this version keeps such a session and does not drive it")
 
 
 def _check_legal(state: SessionState, event: events.Event, seq: int, place: str) -> None:
@@ -469,7 +487,8 @@ def _fold_undone(state: SessionState, event: events.CallUndone, place: str) -> S
     call = state.calls[event.call - 1] if 0 < event.call <= len(state.calls) else None
     if call is None or call.ended != "finished" or call.undone_by is not None:
         raise CorruptError(f"{place}: call {event.call} is undone and is not a finished call that still stands")
-    calls = (*state.calls[: event.call - 1], replace(call, undone_by=event.decision_seq), *state.calls[event.call :])
+    undone = replace(call, undone_by=event.decision_seq, undone_why=event.reason)
+    calls = (*state.calls[: event.call - 1], undone, *state.calls[event.call :])
     lost = state.lost_calls + (event.decision_seq == state.fallback_seq)
     return replace(state, calls=CallList(calls), lost_calls=lost)
 
@@ -489,10 +508,18 @@ def _fold_decided(state: SessionState, event: events.RecoveryDecided, seq: int, 
         generation = event.facts.get(NEW_GENERATION)
         if not isinstance(generation, int) or generation <= state.generation:
             raise CorruptError(f"{place}: {event.label} names no ledger of a newer generation than {state.generation}")
+        seen, digest = _read_number(event, SEEN_SEQ), str(event.facts.get(SEEN_HASH, ""))
+        state = replace(state, unmet=(seen, digest) if seen else None, seen_call=max(state.seen_call, _read_number(event, SEEN_CALL)))
         return replace(state, renewed_generation=generation, renewed_seq=seq)
     if event.label == Label.EXCLUDE_BY_PERSON:
         left_out = state.profile.left_out | {decode_bytes(event.facts.get(EXCLUDED), f"{place}: {EXCLUDED}")}
         return replace(state, profile=replace(state.profile, left_out=left_out), excluded_seq=seq)
+    if event.label in BEHIND:
+        # The lost calls show that the pause ended and the question was answered: what said so was lost with the tail.
+        listed = event.facts.get(MISSING_CALLS)
+        missing = [number for number in listed if isinstance(number, int)] if isinstance(listed, list) else []
+        seen = max([state.seen_call, *missing])
+        state = replace(state, is_paused=False, pause_asked=None, approval=None, unmet=None, seen_call=seen)
     if event.label == Label.LOG_BEHIND_ADOPT:
         return replace(state, taken_back=event.call or 0)
     if not event.obligation:
@@ -501,11 +528,16 @@ def _fold_decided(state: SessionState, event: events.RecoveryDecided, seq: int, 
         state = replace(state, behind_seq=seq)
     if state.obligation is not None or event.target_seq is None or event.target_root is None:
         raise CorruptError(f"{place}: an obligation without a target, or beside another")
-    counted = event.facts.get(TO_RESTORE)
-    to_restore = counted if isinstance(counted, int) else 0
+    to_restore = _read_number(event, TO_RESTORE)
     is_fallback = event.facts.get(FALLBACK) is not None
     obligation = Obligation(seq, event.label, event.call, event.attempt, event.target_seq, event.target_root, is_fallback, to_restore)
     return replace(state, obligation=obligation, fallback_seq=seq if is_fallback else state.fallback_seq)
+
+
+def _read_number(event: events.RecoveryDecided, name: str) -> int:
+    """A number among the facts of a decision; 0 where it says none."""
+    found = event.facts.get(name)
+    return found if isinstance(found, int) else 0
 
 
 def _fold_restored(state: SessionState, event: events.RestoreFinished, place: str) -> SessionState:

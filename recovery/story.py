@@ -7,6 +7,7 @@ from typing import Any
 from eventlog import events
 from eventlog.reader import StoredEvent
 from eventlog.show import show_path, show_text
+from recovery.labels import Label
 from recovery.script import TOOL_RUN, decode_bytes
 
 MOST_SHOWN = 160
@@ -16,7 +17,8 @@ MOST_SHOWN = 160
 @dataclass(frozen=True, slots=True)
 class ToldCall:
     """One call: `what` is its command or path, escaped and cut. `ended` None: it is open. `attempts` counts those that may have run: one
-    that was void, provably never did. `exit` is in words, "" for none."""
+    that was void, provably never did. `exit` is in words, "" for none. `may_remain`: a person took the workspace as it was found, so that
+    what an interrupted call did may be in it."""
 
     call: int
     key: str
@@ -28,11 +30,13 @@ class ToldCall:
     changed: int = 0
     reason: str = ""
     undone_by: int | None = None
+    may_remain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ToldRestore:
-    """A restore: the decision's seq and label, the event whose image was restored; counts once it is finished, and what it moved away."""
+    """A restore: the decision's seq and label, the event whose image was restored; counts once it is finished, and what it moved away.
+    `accepted`: it was never carried out, a person took the workspace as it was found."""
 
     decision_seq: int
     label: str
@@ -40,6 +44,7 @@ class ToldRestore:
     restored: int | None = None
     directory: str = ""
     moved: tuple[str, ...] = ()
+    accepted: bool = False
 
 
 @dataclass(slots=True)
@@ -70,7 +75,8 @@ class Story:
                 moved = tuple(show_path(decode_bytes(path, "quarantined")) for path in event.paths)
                 self.restores[event.decision_seq] = replace(self.restores[event.decision_seq], directory=event.directory, moved=moved)
             case events.RestoreFinished() as event if event.decision_seq in self.restores:
-                self.restores[event.decision_seq] = replace(self.restores[event.decision_seq], restored=event.restored)
+                told = self.restores[event.decision_seq]
+                self.restores[event.decision_seq] = replace(told, restored=event.restored, accepted=event.accepted)
             case events.WorkspaceObserved():
                 self.outside += 1
             case events.Noted() as event:
@@ -82,8 +88,9 @@ class Story:
         known = self.calls.get(event.call)
         if known is not None:
             self.calls[event.call] = replace(
-                known, ended=event.ended, exit=describe_exit(event.exit), changed=changed, reason=_cut(show_text(event.reason))
-            )
+                known, ended=event.ended, exit=describe_exit(event.exit), changed=changed, reason=_cut(show_text(event.reason)),
+                may_remain=event.label == Label.ACCEPT_BY_PERSON,
+            )  # fmt: skip
 
     def _decide(self, event: events.RecoveryDecided, seq: int) -> None:
         if event.label == "void_and_run" and event.call in self.calls:

@@ -46,9 +46,12 @@ def _give_fates(ledger: Ledger, state: SessionState, hashes: list[str], log_id: 
 
 def is_abreast(ledger: LedgerState, hashes: list[str]) -> bool:
     """Whether the newest log event that the ledger has seen stands in the log (`hashes` are its events' in order). Pure."""
-    if ledger.log_seq == 0:
-        return True
-    return ledger.log_seq <= len(hashes) and hashes[ledger.log_seq - 1] == ledger.log_hash
+    return has_event(ledger.log_seq, ledger.log_hash, hashes)
+
+
+def has_event(seq: int, digest: str, hashes: list[str]) -> bool:
+    """Whether the event `seq` with this hash stands in the log; 0 is none, and stands in every log. Pure."""
+    return seq == 0 or (seq <= len(hashes) and hashes[seq - 1] == digest)
 
 
 def choose_fates(ledger: LedgerState, state: SessionState, alive: set[str]) -> dict[str, Fate]:

@@ -8,6 +8,11 @@ def word_of(label: str) -> str:
     return WORDS[Label(label)]
 
 
+def describe_way_on(has_script: bool, place: str) -> str:
+    """What drives a session on whose state directory is `place`: a driver of its script, or the program that asks for its calls."""
+    return f"`recovery drive {place}`" if has_script else "the program that opened it, started again (`open_session`),"
+
+
 WORDS: dict[Label, str] = {
     Label.COMPLETE_RESTORE: "a restore was begun and not ended; it is carried out to its end before anything else",
     Label.COMPLETE_REBUILD: "a restore was begun and the workspace root is gone: it is made anew and the restore carried out to its end",

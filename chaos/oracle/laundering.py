@@ -5,15 +5,20 @@ reaches the root it was decided to reach; an interrupted call leaves the image t
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from .calls import calls_of
 from .evidence import Evidence
+from .excludes import excludes_of
+from .image import ImageFold
 from .observations import check_observation
+from .paths import ancestors_of, bytes_of
 from .request import JudgeRequest
 from .stale import ends_staleness
 from .values import Event, Finding, Stream, failed, hex_of, name_event, passed, unknown
 
 BY_PERSON = "restore_by_person"
+LEFT_OUT = "exclude_by_person"
 MAY_CHANGE = frozenset({"session_opened", "workspace_observed", "call_settled", "call_replayed"})
 NOT_WHILE_OPEN = frozenset({"attempt_started", "workspace_observed"})
 Rule = Callable[[JudgeRequest, Stream], Finding | None]
@@ -65,7 +70,7 @@ def check_decisions(request: JudgeRequest, stream: Stream) -> Finding | None:
     """An obligation aims at an image the log has."""
     for decision in obligations(stream):
         target_seq, target_root = decision.payload["target_seq"], decision.payload["target_root"]
-        folded = hex_of(stream.root_at(target_seq))
+        folded = hex_of(root_aimed_at(stream, decision))
         if target_seq >= decision.seq or folded != target_root:
             return at(decision, f"target_root is not the image at seq {target_seq}", folded, target_root)
     return None
@@ -109,6 +114,24 @@ def is_end_by_person(stream: Stream, event: Event) -> bool:
     """Whether a restore that a person asked for ended here."""
     decision = stream.event_at(event.payload["decision_seq"]) if event.kind == "restore_finished" else None
     return decision is not None and decision.kind == "recovery_decided" and decision.payload["label"] == BY_PERSON
+
+
+def root_aimed_at(stream: Stream, decision: Event) -> bytes | None:
+    """The root of the image at a decision's target, without the paths that a person left out before the decision."""
+    before = stream.events[: decision.seq - 1]
+    excluded = [event.payload["facts"]["excluded"] for event in before if event.payload.get("label") == LEFT_OUT]
+    target = decision.payload["target_seq"]
+    if not excluded or target >= decision.seq:
+        return stream.root_at(target)
+    image = ImageFold(excludes_of(stream))
+    for event in stream.events[:target]:
+        image.apply(event.changes)
+    gone = {bytes_of(path) for path in excluded}
+    image.apply(tuple(replace(one, op="del") for path, one in sorted(image.entries.items()) if gone & {path, *ancestors_of(path)}))
+    for leader, members in list(image.groups.items()):
+        first = min(members) if len(members) > 1 else None
+        image.apply(tuple(replace(image.entries[path], link=first) for path in sorted(members) if leader != first))
+    return image.root()
 
 
 def moves_head(stream: Stream, event: Event) -> bool:

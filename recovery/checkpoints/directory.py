@@ -12,7 +12,8 @@ nothing that could be lost. That holds for contents that somebody else has put a
 names, and the names are synced again by whoever relies on them. Killed in between it leaves contents that nobody names, which the next
 collection takes. A rename replaces a content by the same one, so that writers need not know of each other.
 
-A collection takes the lock alone: whoever holds it shared may be about to name what nobody names yet.
+A collection takes the lock alone: whoever holds it shared may be about to name what nobody names yet. A dry run takes nothing, and holds it
+shared.
 """
 
 import contextlib
@@ -165,7 +166,7 @@ class DirectoryStore:
         return sorted(os.listdir(os.path.join(self.directory, "manifests")))
 
     def collect(self, owner: str, kept: Iterable[str], *, dry_run: bool) -> Collected:
-        with self._locked(fcntl.LOCK_EX):
+        with self._locked(fcntl.LOCK_SH if dry_run else fcntl.LOCK_EX):
             gone = sorted(set(self.list_manifests(owner)) - set(kept))
             needed: set[ContentId] = set()
             for one in self.list_owners():
@@ -175,7 +176,7 @@ class DirectoryStore:
                         needed |= list_needed(self.load(one, name), own, self.find, self.name)
             unneeded = [path for content, path in self._walk() if content not in needed]
             paths = [*(self.manifest_path(owner, name) for name in gone), *self._leftovers(), *unneeded]
-            size = sum(os.stat(path).st_size for path in paths)
+            size = sum(map(_size_of, paths))
             if not dry_run:
                 self._remove(paths, owner)
             return Collected(tuple(gone), len(unneeded), size)
@@ -188,11 +189,12 @@ class DirectoryStore:
                     yield ContentId(bytes.fromhex(name)), os.path.join(base, shelf, name)
 
     def _leftovers(self) -> list[str]:
-        """What killed writers left: nobody writes while the lock is held alone."""
+        """What killed writers left: nobody writes while the lock is held alone. A dry run meets what is being written as well."""
         found = []
         base = os.path.join(self.directory, "incoming")
         for writer in sorted(os.listdir(base)):
-            found += [os.path.join(base, writer, name) for name in sorted(os.listdir(os.path.join(base, writer)))]
+            with contextlib.suppress(FileNotFoundError):  # a writer beside a dry run has ended
+                found += [os.path.join(base, writer, name) for name in sorted(os.listdir(os.path.join(base, writer)))]
         for owner in self.list_owners():
             directory = os.path.join(self.directory, "manifests", owner)
             found += [os.path.join(directory, name) for name in sorted(os.listdir(directory)) if not _is_name(name)]
@@ -320,6 +322,14 @@ def _full_is_named(name: str) -> Iterator[None]:
         if error.errno in _NO_ROOM:
             raise FullError(f"{name}: no room for a checkpoint ({error.strerror}); make room there and drive again") from error
         raise
+
+
+def _size_of(path: str) -> int:
+    """0 where it is gone: what is being written beside a dry run gets another name."""
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _is_name(name: str) -> bool:

@@ -9,6 +9,7 @@ class CheckpointDamagedError(CrashworthyError):
     is known), `path` the first path of the image that is lost with it (None: the manifest itself, and all paths with it)."""
 
     def __init__(self, store: str, manifest: str, path: bytes | None, what: str) -> None:
+        what = what.partition("; run `eventlog verify")[0]  # said by the codec, which is the log's too: that command knows no store
         self.manifest = manifest
         self.path = path
         self.what = what

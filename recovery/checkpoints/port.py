@@ -81,7 +81,8 @@ class CheckpointStore(Protocol):
         ...
 
     def collect(self, owner: str, kept: Iterable[str], *, dry_run: bool) -> Collected:
-        """Remove the owner's manifests that are not in `kept`, then every content that no manifest of any owner needs.
+        """Remove the owner's manifests that are not in `kept`, then every content that no manifest of any owner needs. A dry run holds
+        up no writer, and none holds it up: what is being written meanwhile may be in its answer.
 
         Raises CheckpointBusyError, and CheckpointDamagedError when a manifest that stays cannot be read: then nothing is removed, because
         nobody knows what it needs.

@@ -2,15 +2,16 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
+from eventlog import steps
 from eventlog.errors import MisuseError, NeedsPersonError, ScanError
 from eventlog.image import Image, root_hash
 from eventlog.ports import Clock
 from eventlog.show import show_text
 from eventlog.values import ContentId
 from recovery.checkpoints.directory import make_store, open_store
-from recovery.checkpoints.errors import CheckpointDamagedError, StoreMissingError
+from recovery.checkpoints.errors import CheckpointBusyError, CheckpointDamagedError, StoreMissingError
 from recovery.checkpoints.port import CheckpointStore, CheckpointWriter, check_contents
 from recovery.space.places import contains, look_at
 from recovery.workspace.content import read_verified
@@ -18,6 +19,10 @@ from recovery.workspace.kept import KeptContents
 
 STORE_NAME = "checkpoints"
 """Of the store in a state directory, where the session file names none."""
+
+BUSY_SECS = 120.0
+"""How long a driver waits for a collection: one reads every manifest in the store, of all its sessions."""
+BUSY_POLL_SECS = 0.05
 
 
 class ContentsChangedError(ScanError):
@@ -37,9 +42,22 @@ class Vault:
 
     @contextmanager
     def writing(self) -> Iterator[CheckpointWriter]:
-        """The store, held until the commit that names the checkpoint stands."""
-        with self.store.writing() as writer:
+        """The store, held until the commit that names the checkpoint stands. While it is being collected, by whatever session, that end is
+        waited for, BUSY_SECS at most. Raises CheckpointBusyError."""
+        deadline = self._clock.monotonic() + BUSY_SECS
+        with ExitStack() as held:
+            while (writer := self._try_writing(held, is_last=self._clock.monotonic() >= deadline)) is None:
+                steps.reach("checkpoint.busy")
+                self._clock.pause(BUSY_POLL_SECS)
             yield writer
+
+    def _try_writing(self, held: ExitStack, *, is_last: bool) -> CheckpointWriter | None:
+        try:
+            return held.enter_context(self.store.writing())
+        except CheckpointBusyError:
+            if is_last:
+                raise
+            return None
 
     def take(self, writer: CheckpointWriter, image: Image, excludes: tuple[str, ...], root: str, kept: KeptContents | None) -> str:
         """Copy what the store lacks of an image just scanned at `root`; the manifest's name, durable. A file at a time, a few chunks of it.

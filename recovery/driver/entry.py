@@ -32,10 +32,10 @@ def drive(order: Order, settings: Settings, ports: Ports) -> int:
         with contextlib.closing(fork_spawner(ports.clock, ports.host)) as spawner:
             return _drive(order, settings, ports, spawner)
     except CrashworthyError as error:
-        tell(f"recovery: {_advise(order, str(error))}")
+        tell(f"recovery: {advise(order, str(error))}")
         return error.exit_code
     except OSError as error:
-        tell(f"recovery: {_advise(order, _describe_system_error(error, order.state))}")
+        tell(f"recovery: {advise(order, _describe_system_error(error, order.state))}")
         return 1
     except KeyboardInterrupt:
         again = f"recovery drive {show_text(order.state)}" if order.act is None else order.act.command
@@ -55,10 +55,12 @@ def _describe_system_error(error: OSError, state: str) -> str:
     return f"{where}: {error.strerror or error}; nothing more was done, drive again when that is mended"
 
 
-def _advise(order: Order, text: str) -> str:
-    """A message with the command to be run next: for an act its own, because a drive runs the script on, and ends the session."""
+def advise(order: Order, text: str) -> str:
+    """A message with the command to be run next: for an act its own, where that has the option, because a drive runs the script on, and
+    ends the session."""
     if order.act is not None:
-        text = text.replace("recovery drive STATE_DIR --accept", f"{order.act.command} --accept")
+        if order.act.accepts_outside:
+            text = text.replace("recovery drive STATE_DIR --accept-outside", f"{order.act.command} --accept-outside")
         text = text.replace("drive again", f"run `{order.act.command}` again")
     return text.replace("STATE_DIR", show_text(order.state))
 

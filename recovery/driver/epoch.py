@@ -17,9 +17,9 @@ from recovery.driver.begin import Begun, space_override
 from recovery.driver.heartbeat import Heartbeat, watch_floor
 from recovery.driver.order import tell
 from recovery.facts import LOST_ROOTS, LedgerFact
-from recovery.gather import open_ledger_fact
+from recovery.gather import is_newer, open_ledger_fact
 from recovery.journal import Journal
-from recovery.new_ledger import Renewal, renew_ledger
+from recovery.new_ledger import Renewal, keep_newer, renew_ledger
 from recovery.opening import log_path, scan_cache_path, space_paths
 from recovery.redrive.record import issued_epoch
 from recovery.root import observe_root
@@ -155,10 +155,9 @@ def _sound_ledger(begun: Begun, journal: Journal, found: Found, unlock: Unlock, 
     if isinstance(found, Ledger) and fact is LedgerFact.SOUND:
         return found, False
     order, settings, ports = begun.order, begun.settings, begun.ports
-    renewal = Renewal(
-        journal, space_paths(order.state), begun.root, ports.clock, ports.host, order.accept_outside, trust, settings.lock_secs,
-        unlock.free_lock, tell,
-    )  # fmt: skip
+    renewal = Renewal(journal, space_paths(order.state), ports.clock, ports.host, trust, settings.lock_secs, unlock.free_lock, tell)
+    if isinstance(found, Ledger) and is_newer(found, journal.state):
+        return keep_newer(renewal, found), False
     made = renew_ledger(renewal, found, fact)
     made.judge_holders(settings.lock_secs, unlock.free_ledger(made))
     return made, True

@@ -33,6 +33,7 @@ class Act:
     may_claim: bool = True
     is_fresh: bool = False
     runs_commands: bool = False  # it may run those of the open call
+    accepts_outside: bool = False  # its command has the option `--accept-outside`
     are_processes_dead: bool = False  # a person says so, of what cannot be proved (recovery settle --processes-dead)
 
 

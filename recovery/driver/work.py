@@ -11,10 +11,13 @@ from recovery.agent import AskApproval, AskPerson, AwaitAnswer, RunNext, ScriptD
 from recovery.capture import Capture, capture_outside, commit_look
 from recovery.context import Context
 from recovery.driver.order import Order
+from recovery.fallback import describe_lost_work, describe_undone
 from recovery.modes import commit_image
 from recovery.perform import recover
 from recovery.restore import sync_workspace
 from recovery.script import call_from_json
+from recovery.state import SessionState
+from recovery.words import describe_way_on
 
 FINISH_SCANS = 3  # rule C6
 
@@ -22,7 +25,8 @@ FINISH_SCANS = 3  # rule C6
 def run_script(context: Context, order: Order) -> int:
     """Recover, run what of the script is left, and end the session; the exit code. Raises NeedsPersonError where the script asks."""
     recover(context)
-    resume(context)
+    if context.journal.state.opened.script or order.finish:
+        resume(context)  # otherwise nothing goes on here, and a pause is not ended
     on_interrupted = order.on_interrupted or context.journal.state.opened.on_interrupted
     while True:
         context.journal.refresh()
@@ -37,7 +41,7 @@ def run_script(context: Context, order: Order) -> int:
             case AwaitAnswer(call=call, index=index):
                 raise NeedsPersonError(describe_question(call, index))
             case AskPerson() as ask:
-                raise NeedsPersonError(_describe_ask(ask, order.state))
+                raise NeedsPersonError(_describe_ask(ask, order.state, state))
             case ScriptDone():
                 if not context.journal.state.opened.script and not order.finish:
                     raise NeedsPersonError(_describe_scriptless(context.journal.stream, order.state))
@@ -49,22 +53,28 @@ def run_script(context: Context, order: Order) -> int:
 def _describe_scriptless(name: str, state: str) -> str:
     """Why a drive of a log of images ends here: nobody's script says that the work is done."""
     return (
-        f"session {name} has no script and is not finished by a drive; what there was to recover is recovered, and `recovery image` and "
-        f"`recovery restore` go on with it. `recovery drive {show_text(state)} --finish` ends it for good"
+        f"session {name} has no script and is not finished by a drive; what there was to recover is recovered. The program that opened it, "
+        "started again (`open_session`), `recovery image` and `recovery restore` go on with it. "
+        f"`recovery drive {show_text(state)} --finish` ends it for good"
     )
 
 
-def _describe_ask(ask: AskPerson, state: str) -> str:
-    """What became of the last call, and the two commands to choose from."""
+def _describe_ask(ask: AskPerson, directory: str, state: SessionState) -> str:
+    """What became of the last call, of those that were undone with it, and the two commands to choose from."""
     which = f"call {ask.call} (call {ask.index + 1} of the script)"
-    again = f"`recovery drive {show_text(state)} --on-interrupted reissue`"
+    again = f"`recovery drive {show_text(directory)} --on-interrupted reissue`"
     if ask.undone_by is None:
         return (
             f"{which} was interrupted and the workspace restored to the image before it; {again} runs it again, "
             "`--on-interrupted continue` goes on without it"
         )
+    undone = [call for call in (state.calls[number - 1] for number in ask.undone) if call.ended == "finished"]
+    became = "was interrupted" if state.calls[ask.call - 1].ended == "interrupted" else "finished"
+    what = "was undone" if ask.call in ask.undone else f"{became}, and calls before it were undone"
+    why = f" ({describe_undone([call.number for call in undone], undone[0].undone_why)})" if undone else ""
+    lost = f"; {describe_lost_work(state)}" if state.lost_calls else ""
     return (
-        f"{which} was undone by the restore decided at seq {ask.undone_by}; {again} runs the script again from its "
+        f"{which} {what} by the restore decided at seq {ask.undone_by}{why}{lost}; {again} runs the script again from its "
         f"call {ask.again + 1}, the first that was undone, `--on-interrupted continue` goes on after call {ask.index + 1}"
     )
 
@@ -77,7 +87,7 @@ def finish(context: Context) -> int:
     synced = events.Synced(now, root, context.host.boot_id())
     context.journal.append([Record(synced), Record(events.SessionFinished(now, root))], (), "finish")
     state = context.journal.state
-    lost = f"; lost_calls={state.lost_calls} bound={state.modes.bound}" if state.opened.checkpoints is not None else ""
+    lost = f"; {describe_lost_work(state)}" if state.opened.checkpoints is not None else ""
     context.tell(f"session {context.journal.stream} finished: image {root}{lost}")
     return 0
 
@@ -94,7 +104,8 @@ def pause(context: Context, reason: str) -> NoReturn:
     synced = events.Synced(now, root, context.host.boot_id())
     context.journal.append([Record(synced), Record(events.SessionPaused(now, root, reason))], (), "pause")
     why = f" ({show_text(reason)})" if reason else ""
-    raise NeedsPersonError(f"session {context.journal.stream} is paused{why}: image {root}; `recovery drive STATE_DIR` goes on with it")
+    way_on = describe_way_on(bool(context.journal.state.opened.script), "STATE_DIR")
+    raise NeedsPersonError(f"session {context.journal.stream} is paused{why}: image {root}; {way_on} goes on with it")
 
 
 def resume(context: Context) -> None:

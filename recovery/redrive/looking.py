@@ -7,12 +7,16 @@ from eventlog.ports import Host
 from eventlog.process_identity import ProcessIdentity, is_alive
 from eventlog.reader import BEGINNING, Position, Reader
 from recovery.journal import only_stream
+from recovery.labels import BEHIND
 from recovery.opening import check_log_exists, log_path, space_paths
 from recovery.redrive.policy import Seen
 from recovery.redrive.progress import Progress
 from recovery.redrive.record import RedriveRecord
 from recovery.space.epochs import check_epoch
 from recovery.space.ledger import LedgerView
+
+BY_ANYBODY = events.InputAdmitted | events.Noted | events.PauseRequested | events.ApprovalAnswered
+"""What any process may append beside a driver (L2)."""
 
 
 class LogWatch:
@@ -25,6 +29,7 @@ class LogWatch:
         self._progress_seq = 0
         self._is_finished = False
         self._is_paused = False
+        self._driven_seq = 0
 
     def look(self) -> Seen:
         """What stands now. Raises LogMissingError, MisuseError, CorruptError, NeedsPersonError."""
@@ -37,7 +42,7 @@ class LogWatch:
                 self._position = Position(stored.seq, stored.hash, stored.epoch)
         finally:
             reader.close()
-        return Seen(self._position.seq, self._progress_seq, self._is_finished, self._is_paused)
+        return Seen(self._position.seq, self._progress_seq, self._is_finished, self._is_paused, self._driven_seq)
 
     @property
     def floor(self) -> int:
@@ -47,6 +52,8 @@ class LogWatch:
     def _take(self, event: events.Event, seq: int) -> None:
         if self._progress.take(event):
             self._progress_seq = seq
+        if not isinstance(event, BY_ANYBODY):
+            self._driven_seq = seq
         match event:
             case events.SessionFinished():
                 self._is_finished = True
@@ -54,6 +61,8 @@ class LogWatch:
                 self._is_paused = True
             case events.SessionResumed():
                 self._is_paused = False
+            case events.RecoveryDecided(label=label) if label in BEHIND:
+                self._is_paused = False  # what said that it had gone on was lost with the tail
             case _:
                 pass
 

@@ -32,12 +32,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the log says: its head, the newest event that is progress (0: none), and where the session stands."""
+    """What the log says: its head, the newest event that is progress (0: none), where the session stands, and the newest event that only a
+    driver writes: what follows that one no driver has judged by yet."""
 
     head_seq: int
     progress_seq: int
     is_finished: bool
     is_paused: bool
+    driven_seq: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,8 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 class Parked(msgspec.Struct, frozen=True):
-    """Why no driver is started, since when, and the log's head then."""
+    """Why no driver is started, since when, and where the log stood: at its head, for `person` at the newest event that the driver which
+    needs one is known to have seen."""
 
     at_ms: int
     kind: Literal["person", "poison", "paused"]

@@ -24,6 +24,7 @@ from recovery.redrive.policy import (
     LeaveAlone,
     Limits,
     Park,
+    Seen,
     Silence,
     Start,
     StayParked,
@@ -66,6 +67,7 @@ class Redrive:
         self._record = world.load()
         self._ended: Ended | None = None
         self._start: Start | None = None
+        self._begun_seq = 0  # the log's head when the newest driver was begun: that one saw as much
         if is_retried:
             self._retry()
 
@@ -98,7 +100,7 @@ class Redrive:
             start, self._start = self._start, None
             living = self._world.find_living(self._record)
             if not seen.is_finished and living is None:
-                self._begin(start, seen.progress_seq)
+                self._begin(start, seen)
                 return
         living = self._world.find_living(self._record)
         match choose_next(self._record, seen, self._ended, living, self._limits, self._chance.random()):
@@ -107,32 +109,35 @@ class Redrive:
             case LeaveAlone(identity=identity):
                 self._leave_alone(identity)
             case Park(kind=kind, reason=reason):
-                self._park(Parked(self._clock.now_ms(), kind, reason, seen.head_seq))
+                # An answer may have come after the driver ended: it does not stand below what is parked, so that it lifts it.
+                known = max(seen.driven_seq, self._begun_seq) if kind == "person" else seen.head_seq
+                self._park(Parked(self._clock.now_ms(), kind, reason, known))
             case StayParked(parked=parked):
                 self._stay_parked(parked)
             case Start() as start:
-                self._wait_for(start, seen.progress_seq)
+                self._wait_for(start, seen)
             case other:
                 assert_never(other)
 
-    def _wait_for(self, start: Start, progress_seq: int) -> None:
+    def _wait_for(self, start: Start, seen: Seen) -> None:
         if start.delay_secs == 0:
-            self._begin(start, progress_seq)
+            self._begin(start, seen)
             return
         self._start = start
         self.due = self._clock.monotonic() + start.delay_secs
         self._tell(f"{self.name}: {start.why}; the next driver starts in {start.delay_secs:.1f} s")
 
-    def _begin(self, start: Start, progress_seq: int) -> None:
+    def _begin(self, start: Start, seen: Seen) -> None:
         """Prepare a process, count it, tell it to begin: in this order."""
         epoch = self._world.choose_epoch(self._record)
         driver = self._world.prepare()
         last = self._record.attempts[-1].number if self._record.attempts else 0
         attempt = Attempt(
-            last + 1, epoch, self._clock.now_ms(), start.why, round(start.delay_secs * 1000), progress_seq, driver.identity
+            last + 1, epoch, self._clock.now_ms(), start.why, round(start.delay_secs * 1000), seen.progress_seq, driver.identity
         )  # fmt: skip
         attempts = [*self._record.attempts, attempt]
         self._change(epoch=epoch, attempts=attempts, parked=None, is_retried=False)
+        self._begun_seq = seen.head_seq
         self._world.tell(driver, epoch)
         self._tell(f"{self.name}: driver {driver.identity.pid} started under epoch {epoch} ({start.why})")
         self._watch(driver, epoch)

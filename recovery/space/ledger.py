@@ -28,6 +28,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from eventlog import durable, steps
 from eventlog.errors import BusyError, CorruptError, InternalError, LogMissingError, MisuseError, ReplacedError
@@ -62,6 +63,16 @@ def create_ledger(path: str, header: Header, advance: Advance | None = None) -> 
     durable.publish(path, lines, "ledger.create", replace=False)
 
 
+@dataclass(frozen=True, slots=True)
+class LastSeen:
+    """The marks of a ledger that is lost: the highest call, up to where calls were collected, and the newest log event seen."""
+
+    highest_call: int = 0
+    collected: int = 0
+    log_seq: int = 0
+    log_hash: str = ""
+
+
 def set_aside(path: str, epoch: int) -> str:
     """Give a ledger that is not used any more, and its note of the end, names of their own, which nothing replaces; the ledger's ("" when
     it is not there). Repeating is safe: an epoch is one driver's, and what was moved is not there to be moved again."""
@@ -77,15 +88,34 @@ def set_aside(path: str, epoch: int) -> str:
 def readable_floor(path: str, ledger_id: str) -> int:
     """The highest floor that can be read of a space's ledger where it is damaged, and of those that were set aside (I5, L1): every line
     that verifies was written. 0 where there is none."""
+    return max((one.floor for one in _read_all(path, ledger_id).values()), default=0)
+
+
+def read_last_seen(path: str, ledger_id: str) -> LastSeen:
+    """What can still be read of a space's ledger that is to be made anew, and of those that were set aside: lower bounds, as
+    `readable_floor` is. The log event is that of the file at `path` alone: what an older one had seen of the log was decided on since."""
+    found = _read_all(path, ledger_id)
+    newest = found.get(os.path.basename(path), LedgerState())
+    return LastSeen(
+        max((one.highest_call for one in found.values()), default=0), max((one.collected for one in found.values()), default=0),
+        newest.log_seq, newest.log_hash,
+    )  # fmt: skip
+
+
+def _read_all(path: str, ledger_id: str) -> dict[str, LedgerState]:
+    """By file name what the readable lines come to, of this space's ledger and of those of its that were set aside."""
     directory, name = os.path.split(path)
-    floors = [0]
+    states: dict[str, LedgerState] = {}
     for found in os.listdir(directory or "."):
         if found == name or (found.startswith(f"{name}.aside-e") and not found.endswith(END_SUFFIX)):
-            floors.append(_floor_of(os.path.join(directory, found), ledger_id))
-    return max(floors)
+            state = _read_good(os.path.join(directory, found))
+            if state.header is not None and state.header.ledger_id == ledger_id:
+                states[found] = state
+    return states
 
 
-def _floor_of(path: str, ledger_id: str) -> int:
+def _read_good(path: str) -> LedgerState:
+    """What the lines come to that verify, as far as they can be read and folded."""
     reading = Reading(show_text(path))
     with contextlib.suppress(CorruptError, LogMissingError, MisuseError):
         descriptor = open_private(path, os.O_RDONLY, WHAT)
@@ -93,8 +123,9 @@ def _floor_of(path: str, ledger_id: str) -> int:
             _take_new(descriptor, reading, 0, os.fstat(descriptor).st_size)
         finally:
             os.close(descriptor)
-    header = reading.header
-    return reading.floor if header is not None and header.ledger_id == ledger_id else 0
+    with contextlib.suppress(CorruptError):
+        reading.state  # noqa: B018 - folds what is not folded yet
+    return reading.folded
 
 
 def read_end(path: str) -> int | None:

@@ -56,6 +56,11 @@ class Reading:
         return self._state
 
     @property
+    def folded(self) -> LedgerState:
+        """What the lines folded so far come to, also of a file that turned out to be damaged further on."""
+        return self._state
+
+    @property
     def floor(self) -> int:
         """`state.floor`, for which no line of a single key has to be folded."""
         return self._state.floor

@@ -169,6 +169,11 @@ class LocalSpace:
         shim.key = request.key
         return shim.identity
 
+    @property
+    def can_confine(self) -> bool:
+        """Whether commands for the namespaced space can be started here."""
+        return self._bubblewrap is not None
+
     def _wrap(self) -> list[bytes]:
         if self._bubblewrap is None:
             raise MisuseError("this handle was opened on the local space; a command for the namespaced one needs SESSION_SPACE=namespaced")

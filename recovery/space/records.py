@@ -35,6 +35,7 @@ class Advance(msgspec.Struct, frozen=True, tag_field="op", tag="advance"):
     """A takeover: the floor rises and every attempt and helper process without an exit gets its fate, in one record (rule T2).
 
     `lost` are those of the attempts that had started and whose shim was dead already: nobody can tell any more how they ended.
+    `highest_call` and `collected` are what is still known of the ledger that this one takes the place of (0: nothing, or of none).
     """
 
     epoch: int
@@ -44,6 +45,8 @@ class Advance(msgspec.Struct, frozen=True, tag_field="op", tag="advance"):
     fates: dict[str, Fate]
     condemned_helpers: list[str]
     lost: list[str] = []
+    highest_call: int = 0
+    collected: int = 0
 
 
 class Condemn(msgspec.Struct, frozen=True, tag_field="op", tag="condemn"):
@@ -380,6 +383,8 @@ def _fold_advance(state: LedgerState, record: Advance, where: str) -> None:
     if record.epoch <= state.floor:
         raise CorruptError(f"{where}: floor {state.floor} would fall or stay at {record.epoch}")
     state.floor = record.epoch
+    state.highest_call = max(state.highest_call, record.highest_call)
+    state.collected = max(state.collected, record.collected)
     _see_log(state, record.log_seq, record.log_hash)
     for key, fate in record.fates.items():
         attempt = _attempt(state, key, where)

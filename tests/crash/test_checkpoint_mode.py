@@ -1,5 +1,6 @@
 """Mode checkpoint (rule C7): killed at every step of a call's checkpoint, with the workspace lost, with damaged checkpoints."""
 
+import fcntl
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,11 @@ from eventlog.records import Record
 from eventlog.values import ContentId, Epoch, StreamId
 from eventlog.writer import Writer
 from recovery.checkpoints.directory import DirectoryStore, open_store
-from tests.helpers import read_contents
+from recovery.script import TOOL_RUN
+from tests.helpers import is_running, read_contents, wait_until
 from tests.recovery.sessions import Sandbox, Table, bash, write
+from tests.recovery.space.test_outsiders import begun as running_beside
+from tests.recovery.space.test_outsiders import daemon_starts
 
 CALLS = (bash("echo one >> log"), bash("echo two >> log; mkdir d; echo x > d/x"), bash("echo three >> log"))
 WHOLE = {"log": b"one\ntwo\nthree\n", "d": None, "d/x": b"x\n"}
@@ -136,6 +140,7 @@ def test_a_cut_call_is_restored_from_the_checkpoint_before_it(sandbox: Sandbox, 
 def test_a_lost_workspace_is_rebuilt_from_the_newest_checkpoint(sandbox: Sandbox) -> None:
     begun(sandbox, *CALLS)
     shutil.rmtree(sandbox.root)
+    assert "damaged" not in sandbox.run("plan", sandbox.state).out
     sandbox.drive()
     assert sandbox.labels()[0] == "root_lost" and read_contents(sandbox.root) == WHOLE
 
@@ -164,9 +169,13 @@ def test_a_damaged_newest_checkpoint_is_not_believed_and_what_would_be_lost_is_n
     begun(sandbox, *CALLS)
     shutil.rmtree(sandbox.root)
     spoil_manifest(sandbox, -1)
+    plan = sandbox.run("plan", sandbox.state)
+    assert plan.code == 2 and "then a person is needed" in plan.out and "is damaged" in plan.out and "recovery apply" not in plan.out
+    assert "the finished calls 3 would be lost" in plan.out and f"`recovery drive {sandbox.state} --accept-lost 1`" in plan.out
     driver = sandbox.drive(expect=78)
     newest = sandbox.of_kind(events.CheckpointTaken)[-1].manifest
     assert f"checkpoint {newest} is damaged" in driver.err and "the finished calls 3 would be lost" in driver.err
+    assert f"`recovery checkpoints verify {sandbox.state}`" in driver.err and "eventlog verify" not in driver.err
     assert not sandbox.root.exists() and not [event for event in sandbox.of_kind(events.RecoveryDecided) if event.obligation]
 
 
@@ -204,6 +213,7 @@ def test_calls_that_do_not_reach_their_roots_again_are_undone(sandbox: Sandbox) 
     assert [event.call for event in sandbox.of_kind(events.CallUndone)] == [2, 3], driver.err
     assert not sandbox.of_kind(events.CallReplayed)
     assert read_contents(sandbox.root) == {"log": b"one\n"} and "--on-interrupted" in driver.err
+    assert "and call 2, done again from it, came to another image than it had; lost_calls=2 bound=0" in driver.err
     quarantined = [event for event in sandbox.of_kind(events.Quarantined) if event.paths]
     assert quarantined, "what the call did this time is kept"
 
@@ -230,6 +240,120 @@ def test_a_person_restores_to_a_checkpoint(sandbox: Sandbox) -> None:
     assert done.code == 0, done.err
     assert read_contents(sandbox.root) == {"log": b"one\n"}
     assert [event.call for event in sandbox.of_kind(events.CallUndone)] == [2, 3]
+
+
+def test_calls_done_again_have_the_provider_key_that_they_had(sandbox: Sandbox) -> None:
+    said = bash('echo "$CALL_IDEMPOTENCY_KEY" >> "$WITNESS"; echo x >> a', policy="safe")
+    begun(sandbox, CALLS[0], said, said)
+    before = sandbox.witnessed()
+    shutil.rmtree(sandbox.root)
+    spoil_manifest(sandbox, -1)
+    spoil_manifest(sandbox, -2)
+    sandbox.drive()
+    assert [event.call for event in sandbox.of_kind(events.CallReplayed)] == [2, 3]
+    assert len(set(before)) == 2 and sandbox.witnessed() == before * 2
+
+
+def test_a_workspace_taken_in_place_of_an_older_checkpoint_has_one_and_the_calls_after_that_are_undone(sandbox: Sandbox) -> None:
+    begun(sandbox, *CALLS)
+    shutil.rmtree(sandbox.root)
+    spoil_manifest(sandbox, -1)
+    step = "driver@2:restored.commit.before:1"
+    driver = sandbox.start("drive", sandbox.state, "--accept-lost", "1", epoch=2, wait=(step,))
+    sandbox.steps.kill(step, driver)
+    driver.end()
+    (sandbox.root / "mine").write_text("by hand")
+    refused = sandbox.run("settle", sandbox.state, "--accept-workspace", "0" * 64).sentence()
+    root = refused.partition("has the root hash ")[2].split()[0]
+    assert sandbox.run("settle", sandbox.state, "--accept-workspace", root).code == 0
+    assert [event.call for event in sandbox.of_kind(events.CallUndone)] == [3]
+    taken = sandbox.of_kind(events.CheckpointTaken)[-1]
+    assert taken.root == root == store_of(sandbox).load(owner_of(sandbox), taken.manifest).root
+    assert "lost_calls=1 bound=0" in sandbox.drive("--on-interrupted", "continue").err
+
+
+def test_a_driver_waits_for_a_collection_of_its_store(sandbox: Sandbox) -> None:
+    step = "driver@1:intent.commit.after:1"
+    driver = sandbox.start("run", sandbox.session(*CALLS, mode="checkpoint"), epoch=1, wait=(step, "driver@1:checkpoint.busy:1"))
+    sandbox.steps.wait(step, driver)
+    with open(sandbox.state / "checkpoints" / "lock", "rb") as collecting:
+        fcntl.flock(collecting, fcntl.LOCK_EX)
+        sandbox.steps.release(step)
+        sandbox.steps.wait("driver@1:checkpoint.busy:1", driver)
+    sandbox.steps.release("driver@1:checkpoint.busy:1")
+    assert driver.end() == 0, driver.err
+    assert len(sandbox.of_kind(events.CheckpointTaken)) == 3
+
+
+def test_rule_S11_what_a_call_that_is_done_again_handed_on_is_dead_before_the_look(sandbox: Sandbox) -> None:
+    said, gate = sandbox.base / "said", sandbox.gate
+    gate.touch()
+    waits = f'echo $CALL_KEY > {said}.new; mv {said}.new {said}; until [ -e {gate} ]; do sleep 0.01; done'
+    begun(sandbox, write("log", "one"), bash(waits, policy="safe"), write("a", "last"))
+    shutil.rmtree(sandbox.root)
+    spoil_manifest(sandbox, -1)  # of calls 1 and 2 there is one image, and one manifest
+    spoil_manifest(sandbox, -2)
+    gate.unlink()
+    said.unlink()
+    driver = sandbox.start("drive", sandbox.state, epoch=2)
+    wait_until(said.exists, "the call's second start")
+    with running_beside(daemon_starts({"CALL_KEY": said.read_text().strip()}, Path("/"))) as pid:
+        gate.touch()
+        assert driver.end() == 0, driver.err
+        assert not is_running(pid)
+    assert [event.call for event in sandbox.of_kind(events.CallReplayed)] == [1, 2, 3]
+
+
+TOOL = {"TOOL_PYTHON": "/bin/true", "TOOL_RUNNER": "runner"}
+"""What the program has that opened a session, and a plain drive has not."""
+
+
+def test_a_tool_is_done_again_by_its_program_only(sandbox: Sandbox) -> None:
+    session = sandbox.session(write("log", "one"), bash(TOOL_RUN + "module:function", policy="safe"), write("a", "a"), mode="checkpoint")
+    step = "driver@1:finish.commit.before:1"
+    driver = sandbox.start("run", session, epoch=1, wait=(step,), **TOOL)
+    sandbox.steps.kill(step, driver)
+    driver.end()
+    shutil.rmtree(sandbox.root)
+    spoil_manifest(sandbox, -1)
+    spoil_manifest(sandbox, -2)
+    assert "start that program again" in sandbox.drive(expect=78).sentence()
+    assert sandbox.labels() == [] and not sandbox.root.exists(), "nothing is decided that this driver could not do"
+    step = "driver@3:restored.commit.before:1"
+    driver = sandbox.start("drive", sandbox.state, epoch=3, wait=(step,), **TOOL)
+    sandbox.steps.kill(step, driver)
+    driver.end()
+    assert "start that program again" in sandbox.drive(expect=78).err
+    assert not sandbox.of_kind(events.CallReplayed) and not sandbox.of_kind(events.CallUndone)
+    last = sandbox.run("drive", sandbox.state, **TOOL)
+    assert last.code == 0, last.err
+    assert [event.call for event in sandbox.of_kind(events.CallReplayed)][-1] == 3
+
+
+def test_a_call_of_the_namespaced_space_is_not_done_again_by_an_act_that_starts_none(sandbox: Sandbox) -> None:
+    begun(sandbox, CALLS[0], bash("echo two >> log", policy="safe"))
+    shutil.rmtree(sandbox.root)
+    spoil_manifest(sandbox, -1)
+    refused = sandbox.run("settle", sandbox.state, "--rebuild", SESSION_SPACE="namespaced")
+    assert refused.code == 78 and "in the namespaced space" in refused.sentence() and sandbox.labels() == []
+    sandbox.drive()
+    assert [event.call for event in sandbox.of_kind(events.CallReplayed)] == [2]
+
+
+def test_rule_R4_nothing_is_discarded_for_a_restore_that_takes_back_more_than_the_call(sandbox: Sandbox) -> None:
+    calls = (CALLS[0], write("log", "two"), bash("echo three >> log; echo x > x"))
+    begun(sandbox, *calls, until="shim.2@1:ended:1", on_interrupted="continue")
+    spoil_manifest(sandbox, -1)
+    assert "--discard 3: the image before the call is not to be had" in sandbox.run("settle", sandbox.state, "--discard", "3").sentence()
+    assert sandbox.labels() == []
+    step = "driver@3:decision.commit.after:1"
+    driver = sandbox.start("drive", sandbox.state, epoch=3, wait=(step,))
+    sandbox.steps.kill(step, driver)
+    driver.end()
+    refused = sandbox.run("settle", sandbox.state, "--discard", "3")
+    assert refused.code == 78 and "takes back more than call 3" in refused.sentence() and (sandbox.root / "x").exists()
+    sandbox.drive()
+    assert read_contents(sandbox.root) == {"log": b"two"}
 
 
 def left_out(sandbox: Sandbox, *calls: Table) -> None:
@@ -271,3 +395,17 @@ def test_rule_C7_the_call_behind_the_bound_has_a_checkpoint_however_dear(sandbox
     stored = [one.event for one in sandbox.events()]
     place = next(at for at, event in enumerate(stored) if isinstance(event, events.CallSettled) and event.call == 4)
     assert isinstance(stored[place + 1], events.CheckpointTaken)
+
+
+@pytest.mark.parametrize("policy", ["never", "after-restore"])
+def test_calls_undone_while_another_was_open_are_run_again_before_it(sandbox: Sandbox, policy: str) -> None:
+    """An older checkpoint stands in while call 4 is open: it ends with the calls before it, which are not passed over (C7)."""
+    begun(sandbox, *CALLS, bash("cat log > all", policy=policy), until="driver@1:intent.commit.after:4")
+    shutil.rmtree(sandbox.root)
+    spoil_manifest(sandbox, -1)
+    asked = sandbox.drive("--accept-lost", "1", expect=78).err
+    assert "call 4 (call 4 of the script) was interrupted, and calls before it were undone" in asked, asked
+    assert "the finished call 3 was undone: the checkpoint of the image at seq" in asked and "from its call 3" in asked
+    assert "lost_calls=1 bound=0" in asked
+    sandbox.drive("--on-interrupted", "reissue")
+    assert read_contents(sandbox.root) == WHOLE | {"all": WHOLE["log"]}

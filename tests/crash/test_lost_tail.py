@@ -7,6 +7,10 @@ from contextlib import suppress
 import pytest
 
 from eventlog import events
+from eventlog.ports import RandomIds
+from eventlog.records import Record
+from eventlog.values import StreamId
+from eventlog.writer import Writer
 from recovery.opening import read_log
 from tests.helpers import read_contents, wait_until
 from tests.recovery.sessions import Sandbox, bash, write
@@ -290,3 +294,154 @@ def test_case_20_a_lost_tail_and_a_lost_workspace_are_both_made_good(sandbox: Sa
     sandbox.drive()
     assert sandbox.labels() == ["log_behind_restore"] and read_contents(sandbox.root) == {"log": b"1\n"}
     assert [how for _, _, how, _ in sandbox.settled()] == ["finished", "interrupted", "interrupted"]
+
+
+def test_case_20_a_log_put_back_from_before_a_pause_ended_stays_readable_and_goes_on(sandbox: Sandbox) -> None:
+    """What resumed the session is lost, and the lost call stands behind `session_paused`: the decision on the loss ends the pause."""
+    gated = 'echo "$CALL_KEY" >> "$WITNESS"; until [ -e "$GATE" ]; do sleep 0.01; done; echo 1 >> log'
+    driver = sandbox.start("run", sandbox.session(bash(gated), *CALLS[1:], on_interrupted="continue"), epoch=1)
+    wait_until(sandbox.witnessed, "the first command")
+    assert sandbox.run("pause", sandbox.state).code == 0
+    sandbox.open_gate()
+    assert driver.end() == 78, driver.err
+    kept = copy(sandbox)
+    step = "driver@2:outcome.commit.before:2"
+    second = sandbox.start("drive", sandbox.state, epoch=2, wait=(step,))
+    sandbox.steps.kill(step, second)
+    second.end()
+    put_back(sandbox, kept)
+    sandbox.drive()
+    assert sandbox.labels() == ["log_behind_restore"]
+    assert [how for _, _, how, _ in sandbox.settled()] == ["finished", "interrupted", "interrupted"]
+    assert len(sandbox.of_kind(events.SessionFinished)) == 1 and read_contents(sandbox.root) == {"log": b"1\n"}
+
+
+@pytest.mark.parametrize("last", ["outcome.commit.before:1", "finish.commit.before:1"])
+def test_case_20_a_log_put_back_from_before_an_answer_stays_readable_and_goes_on(sandbox: Sandbox, last: str) -> None:
+    """The answer is lost with the call that it let begin: the call is taken back or interrupted all the same."""
+    asked = sandbox.run("run", sandbox.session(bash("echo 1 >> log", approve=True), on_interrupted="continue"), epoch=1)
+    assert asked.code == 78, asked.err
+    kept = copy(sandbox)
+    assert sandbox.run("answer", sandbox.state, "--approve").code == 0
+    step = f"driver@2:{last}"
+    second = sandbox.start("drive", sandbox.state, epoch=2, wait=(step,))
+    sandbox.steps.kill(step, second)
+    second.end()
+    put_back(sandbox, kept)
+    sandbox.drive()
+    is_adopted = last.startswith("outcome")
+    assert sandbox.labels() == ["log_behind_adopt" if is_adopted else "log_behind_restore"]
+    assert [how for _, _, how, _ in sandbox.settled()] == ["finished" if is_adopted else "interrupted"]
+    assert len(sandbox.of_kind(events.SessionFinished)) == 1
+
+
+def lose_ledger(sandbox: Sandbox, how: str) -> None:
+    """The ledger is gone, or its newest line is damaged: all the lines before that can be read."""
+    if how == "missing":
+        sandbox.ledger_path.unlink()
+    else:
+        with sandbox.ledger_path.open("ab") as file:
+            file.write(b"f" * 32 + b" {}\n")
+
+
+@pytest.mark.parametrize("last", ["outcome.commit.before:1", "finish.commit.before:1"])
+def test_case_20_a_ledger_made_anew_after_the_copy_is_kept_and_says_what_the_log_lost(sandbox: Sandbox, last: str) -> None:
+    """Its generation is in no event of the copy. Thrown away, the numbers of the lost calls would be given again (I4)."""
+    first = "driver@1:intent.commit.before:3"
+    driver = sandbox.start("run", sandbox.session(*CALLS, on_interrupted="continue"), epoch=1, wait=(first,))
+    sandbox.steps.kill(first, driver)
+    driver.end()
+    kept = copy(sandbox)
+    lose_ledger(sandbox, "missing")
+    step = f"driver@2:{last}"
+    second = sandbox.start("drive", sandbox.state, epoch=2, wait=(step,))
+    sandbox.steps.kill(step, second)
+    second.end()
+    put_back(sandbox, kept)
+    label = "log_behind_adopt" if last.startswith("outcome") else "log_behind_restore"
+    planned = sandbox.run("plan", sandbox.state).out
+    assert "ledger_exchanged: the ledger is the session's own and newer" in planned
+    assert f"{label}: " in planned and "call 3: lost" in planned
+    sandbox.drive()
+    assert sandbox.labels() == ["ledger_exchanged", label]
+    header = sandbox.ledger().header
+    assert header is not None and header.generation == 2 == read_log(str(sandbox.state)).generation
+    assert not (sandbox.state / "space" / "ledger.aside-e3").exists()
+    assert sandbox.settled()[-1][:3] == (3, 1, "finished" if label == "log_behind_adopt" else "interrupted")
+    assert witnessed_calls(sandbox) == [1, 2, 3], "no key ran twice"
+    check_legal(sandbox)
+
+
+@pytest.mark.parametrize("step", ["", "driver@2:ledger.aside.move.after:1"])
+def test_case_20_a_damaged_ledger_still_says_what_a_log_lost(sandbox: Sandbox, step: str) -> None:
+    """The highest call that can be read of it, and where it saw the log, also when the driver that makes it anew is killed."""
+    run_and_put_back(sandbox, "intent.commit.before:3", "finish.commit.before:1", on_interrupted="reissue")
+    lose_ledger(sandbox, "damaged")
+    if step:
+        second = sandbox.start("drive", sandbox.state, epoch=2, wait=(step,))
+        sandbox.steps.kill(step, second)
+        second.end()
+    sandbox.drive()
+    assert sandbox.labels() == ["ledger_damaged", *(["ledger_lost"] if step else []), "log_behind_restore"]
+    assert [(call, how) for call, _, how, _ in sandbox.settled()] == [(1, "finished"), (2, "finished"), (3, "interrupted"), (4, "finished")]
+    assert witnessed_calls(sandbox) == [1, 2, 3, 4]
+    check_legal(sandbox)
+
+
+def lose_notes(sandbox: Sandbox) -> None:
+    """A log whose three calls stand, put back from before twenty notes that the ledger has seen: no call is lost."""
+    last = "driver@1:finish.commit.before:1"
+    driver = sandbox.start("run", sandbox.session(*CALLS, on_interrupted="continue"), epoch=1, wait=(last,))
+    sandbox.steps.kill(last, driver)
+    driver.end()
+    kept = copy(sandbox)
+    writer = Writer.open(str(sandbox.log), RandomIds())
+    writer.append_unfenced(StreamId("nightly"), [Record(events.Noted(1, "lost")) for _ in range(20)], "note")
+    writer.close()
+    step = "driver@2:takeover.killed:1"
+    second = sandbox.start("drive", sandbox.state, epoch=2, wait=(step,))
+    sandbox.steps.kill(step, second)
+    second.end()
+    put_back(sandbox, kept)
+
+
+@pytest.mark.parametrize("step", ["", "driver@3:ledger.aside.move.after:1"])
+def test_case_20_a_damaged_ledger_still_says_that_a_log_lost_its_tail_and_no_call(sandbox: Sandbox, step: str) -> None:
+    lose_notes(sandbox)
+    lose_ledger(sandbox, "damaged")
+    if step:
+        third = sandbox.start("drive", sandbox.state, epoch=3, wait=(step,))
+        sandbox.steps.kill(step, third)
+        third.end()
+    sandbox.drive()
+    assert sandbox.labels() == ["ledger_damaged", *(["ledger_lost"] if step else []), "log_behind_restore"]
+
+
+def test_case_20_the_numbers_of_lost_calls_outlive_a_ledger_that_is_lost_in_their_restore(sandbox: Sandbox) -> None:
+    run_and_put_back(sandbox, "intent.commit.before:3", "finish.commit.before:1", on_interrupted="reissue")
+    step = "driver@2:decision.commit.after:1"
+    second = sandbox.start("drive", sandbox.state, epoch=2, wait=(step,))
+    sandbox.steps.kill(step, second)
+    second.end()
+    lose_ledger(sandbox, "missing")
+    sandbox.drive()
+    assert sandbox.labels() == ["log_behind_restore", "complete_without_ledger", "complete_restore"]
+    assert [how for _, _, how, _ in sandbox.settled()] == ["finished", "finished", "interrupted", "finished"]
+    assert witnessed_calls(sandbox) == [1, 2, 3, 4]
+    check_legal(sandbox)
+
+
+def test_case_20_a_restore_for_a_lost_tail_that_a_person_ends_is_decided_once(sandbox: Sandbox) -> None:
+    """The ledger has seen more of the log than there is even after the end: it is told that this log goes on."""
+    lose_notes(sandbox)
+    step = "driver@3:decision.commit.after:1"
+    third = sandbox.start("drive", sandbox.state, epoch=3, wait=(step,))
+    sandbox.steps.kill(step, third)
+    third.end()
+    refused = sandbox.run("settle", sandbox.state, "--accept-workspace", "0" * 64)
+    root = refused.sentence().partition("has the root hash ")[2].split()[0]
+    accepted = sandbox.run("settle", sandbox.state, "--accept-workspace", root)
+    assert accepted.code == 0, accepted.err
+    sandbox.drive()
+    assert sandbox.labels() == ["log_behind_restore", "accept_by_person"]
+    assert len(sandbox.of_kind(events.SessionFinished)) == 1 and read_contents(sandbox.root) == {"log": b"1\n2\n3\n"}

@@ -4,14 +4,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from chaos.oracle.laundering import root_aimed_at
+from chaos.oracle.load import load_log
+from chaos.oracle.values import hex_of
 from eventlog import events
 from eventlog.image import Entry, Image
 from recovery.opening import read_log
-from recovery.settle_exclude import without
+from recovery.workspace.left_out import without
 from tests.crash.person import begun
 from tests.helpers import read_contents
 from tests.recovery.sessions import Driver, Sandbox, bash
@@ -28,7 +32,7 @@ def verify(sandbox: Sandbox) -> None:
     subprocess.run([sys.executable, "-m", "eventlog", "verify", str(sandbox.state)], env=environment, check=True, capture_output=True)
 
 
-def hidden(sandbox: Sandbox) -> None:
+def hidden(sandbox: Sandbox, **settings: Any) -> None:
     """A call that ends with a directory that its driver, a user without privileges, cannot read; three scans failed."""
     if os.geteuid() == 0:
         sandbox.user = 65534
@@ -36,7 +40,7 @@ def hidden(sandbox: Sandbox) -> None:
             os.chown(path, sandbox.user, sandbox.user)
         sandbox.steps.path.chmod(0o777)
     run = "mkdir -p d/hidden; echo x > d/hidden/x; echo two > b; chmod 000 d/hidden"
-    session = sandbox.session(bash("echo one > a; mkdir d; echo y > d/y"), bash(run), bash("echo three > c"))
+    session = sandbox.session(bash("echo one > a; mkdir d; echo y > d/y"), bash(run), bash("echo three > c"), **settings)
     first = sandbox.run("run", session)
     assert first.code == 1, first.err
     sandbox.drive(expect=1)
@@ -57,6 +61,30 @@ def test_rule_C5_a_path_that_cannot_be_read_is_left_out_and_the_call_adopted(san
     verify(sandbox)
 
 
+def test_rule_C5_a_path_that_cannot_be_read_does_not_keep_a_lost_ledger_from_being_made_anew(sandbox: Sandbox) -> None:
+    """Else nobody could ever leave it out: that is an act of a driver that has a ledger."""
+    hidden(sandbox)
+    sandbox.ledger_path.unlink()
+    assert sandbox.run("settle", sandbox.state, "--processes-dead").code == 0, "as it must be under the mark of a user without privileges"
+    settle(sandbox, "d/hidden")
+    sandbox.drive("--on-interrupted", "continue")
+    assert sandbox.labels() == ["ledger_lost", "exclude_by_person", "restore_and_interrupt"]
+    assert sandbox.settled()[1][:3] == (2, 1, "interrupted") and len(sandbox.of_kind(events.SessionFinished)) == 1
+    verify(sandbox)
+
+
+def test_rule_C5_where_images_are_in_checkpoints_the_way_out_that_is_named_leads_out(sandbox: Sandbox) -> None:
+    """Nothing can be left out of them: neither sentence names what the other refuses, and what both name ends it."""
+    hidden(sandbox, mode="checkpoint")
+    way_out = f"make the path readable, or move it out of the workspace; `recovery drive {sandbox.state}` then goes on"
+    stopped = sandbox.drive(expect=78).sentence()
+    assert stopped.endswith(way_out) and "settle" not in stopped
+    assert settle(sandbox, "d/hidden", expect=78).sentence().endswith(way_out)
+    (sandbox.root / "d" / "hidden").rename(sandbox.base / "hidden")
+    sandbox.drive()
+    assert sandbox.settled()[1] == (2, 1, "finished", "adopt_exit")
+
+
 @pytest.mark.parametrize("path", ["d", "d/x"])
 def test_what_is_left_out_leaves_the_image_and_is_never_touched_again(sandbox: Sandbox, path: str) -> None:
     first = begun(sandbox, (bash("mkdir d; echo x > d/x; echo y > d/y; echo one > a"), bash("echo two > a")))
@@ -70,10 +98,24 @@ def test_what_is_left_out_leaves_the_image_and_is_never_touched_again(sandbox: S
     (sandbox.root / "d" / "x").write_text("changed")
     assert sandbox.run("apply", sandbox.state).code == 0
     assert sandbox.of_kind(events.WorkspaceObserved) == [observed]
-    refused = sandbox.run("restore", sandbox.state, "--at", str(first), "--workspace", sandbox.root)
-    assert refused.code == 1 and "the excluded" in refused.err and (sandbox.root / "a").read_text() == "two\n"
-    sandbox.drive()
+    done = sandbox.run("restore", sandbox.state, "--at", str(first), "--workspace", sandbox.root)
+    assert done.code == 0 and (sandbox.root / "a").read_text() == "one\n" and (sandbox.root / "d" / "y").read_text() == "y\n"
+    sandbox.drive("--on-interrupted", "continue")
     assert (sandbox.root / "d" / "x").read_text() == "changed"
+
+
+def test_a_restore_to_an_image_from_before_an_exclude_leaves_the_path_alone(sandbox: Sandbox) -> None:
+    first = begun(sandbox, (bash("mkdir d; echo x > d/x; ln d/x d/y; echo one > a"), bash("echo two > a; rm d/y")))
+    settle(sandbox, "d/x")
+    (sandbox.root / "d" / "x").write_text("mine")
+    done = sandbox.run("restore", sandbox.state, "--at", str(first), "--workspace", sandbox.root)
+    assert done.code == 0, done.err
+    assert read_contents(sandbox.root) == {"a": b"one\n", "d": None, "d/x": b"mine", "d/y": b"x\n"}
+    assert read_log(str(sandbox.state)).obligation is None
+    verify(sandbox)
+    stream = next(iter(load_log(str(sandbox.log), str(sandbox.base)).streams.values()))
+    [decided] = [event for event in stream.events if event.payload.get("obligation")]
+    assert hex_of(root_aimed_at(stream, decided)) == decided.payload["target_root"] != hex_of(stream.root_at(first))
 
 
 @pytest.mark.parametrize("path", [".", "..", "/etc/passwd", "d/../.."])
@@ -122,7 +164,7 @@ FILE = Entry("f", 0o644, bytes(32))
 def test_a_group_of_hard_links_goes_on_without_the_names_it_loses(names: str, path: bytes, left: dict[bytes, bytes | None]) -> None:
     linked: Image = {name.encode(): replace(FILE, link=names[0].encode()) for name in names}
     image = {b"": Entry("d", 0o755, None), **linked, b"other": FILE}
-    after = without(image, path)
+    after = without(image, [path])
     assert {name: entry.link for name, entry in after.items() if name not in (b"", b"other")} == left
     assert after[b"other"] == FILE
 

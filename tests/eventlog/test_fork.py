@@ -135,7 +135,7 @@ def test_newest_forkable_steps_back_over_an_open_call() -> None:
     assert newest_forkable(store(HISTORY[:1])) == 1
 
 
-def test_a_fork_goes_on_in_the_mode_of_its_point_and_names_the_checkpoint_of_its_image() -> None:
+def test_a_fork_goes_on_in_the_mode_of_its_point_and_names_no_checkpoint_which_is_its_parents() -> None:
     first = HISTORY[0].event
     assert isinstance(first, events.SessionOpened)
     asked = replace(first, mode="auto", limits=events.Limits(10, None, None), checkpoints=events.Checkpoints("/s", 2, ""))
@@ -146,7 +146,7 @@ def test_a_fork_goes_on_in_the_mode_of_its_point_and_names_the_checkpoint_of_its
     ]
     before, after = forked(fork(store(history), 9)), forked(fork(store([*history, *taken]), 11))
     assert (before.mode, before.checkpoints, before.limits) == ("auto", events.Checkpoints("/s", 2, ""), asked.limits)
-    assert (after.mode, after.checkpoints) == ("checkpoint", events.Checkpoints("/s", 2, "c" * 64))
+    assert (after.mode, after.checkpoints) == ("checkpoint", events.Checkpoints("/s", 2, ""))
     other = [*taken[:1], Record(events.CheckpointTaken(8, "c" * 64, "d" * 64, 3))]
     assert forked(fork(store([*history, *other]), 11)).checkpoints == events.Checkpoints("/s", 2, "")
 

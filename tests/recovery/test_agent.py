@@ -53,13 +53,37 @@ def test_calls_outside_the_script_do_not_count() -> None:
     assert choose_next(history.state(), "stop") == RunNext(1)
 
 
-@pytest.mark.parametrize(("choice", "expected"), [("stop", AskPerson(3, 2, 9, 1)), ("reissue", RunNext(1)), ("continue", ScriptDone())])
+@pytest.mark.parametrize(
+    ("choice", "expected"), [("stop", AskPerson(3, 2, 9, 1, (2, 3))), ("reissue", RunNext(1)), ("continue", ScriptDone())]
+)
 def test_calls_that_a_person_took_back_are_asked_about_from_the_first_of_them(choice: OnInterrupted, expected: Next) -> None:
     history = at("finished", "finished", "finished")
     history.restore("restore_by_person", call=None)
     history.undo(2)
     history.undo(3)
     assert choose_next(history.state(), choice) == expected
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"), [("stop", AskPerson(3, 2, 8, 1, (2,))), ("reissue", RunNext(1)), ("continue", ScriptDone())]
+)
+@pytest.mark.parametrize("end", ["interrupted", "finished"])
+def test_calls_undone_while_the_last_one_was_open_are_run_again_with_it(choice: OnInterrupted, expected: Next, end: str) -> None:
+    """An older checkpoint stood in while call 3 was open: whatever became of that, call 2 is not passed over."""
+    history = at("finished", "finished")
+    history.attempt(script_index=2)
+    history.restore("root_lost")
+    history.undo(2)
+    history.settle(end)
+    assert choose_next(history.state(), choice) == expected
+
+
+def test_calls_taken_back_by_two_restores_are_run_again_from_the_first_of_all() -> None:
+    history = at("finished", "finished", "finished")
+    for call in (3, 2):
+        history.restore("restore_by_person", call=None)
+        history.undo(call)
+    assert choose_next(history.state(), "reissue") == RunNext(1)
 
 
 @pytest.mark.parametrize("calls", [(2, 2), (9,)])

@@ -229,3 +229,21 @@ def test_rule_S1_a_fork_s_workspace_is_claimed_when_it_is_placed(sandbox: Sandbo
     replaced = drive(sandbox, "f", expect=78)
     assert "is not the session's own directory" in replaced.sentence()
     assert read_contents(sandbox.base / "f-work") == {"mine": b"mine"}
+
+
+def test_a_session_whose_files_are_in_a_checkpoint_store_is_not_taken_elsewhere(sandbox: Sandbox) -> None:
+    """Refused by name with nothing made and nothing moved: no bundle that nobody can import, no half of a fork."""
+    assert sandbox.run("run", sandbox.session(*CALLS, mode="checkpoint")).code == 0
+    before, there = footprint(sandbox), set(os.listdir(sandbox.base))
+    for more in ((), ("--move",)):
+        exported = [sys.executable, "-m", "eventlog", "export", str(sandbox.state), "--to", str(sandbox.base / "bundle"), *more]
+        done = subprocess.run(exported, capture_output=True, cwd=PROJECT, text=True)
+        assert done.returncode == 2 and "keeps its files in its checkpoint store" in done.stderr, done.stderr
+    assert footprint(sandbox) == before and set(os.listdir(sandbox.base)) == there
+    assert "keeps its files in its checkpoint store" in fork(sandbox, "f", "call:1", expect=78).sentence()
+    assert not [name for name in os.listdir(sandbox.base) if name.startswith("f")]
+    assert "keeps its files in its checkpoint store" in sandbox.run("rerun", sandbox.state, "--at", "call:1").sentence()
+    told = json.loads(sandbox.run("rerun", sandbox.state, "--all", "--json").out)
+    assert [one["why"] for one in told["not_run"][1:]] and all("checkpoint store" in one["why"] for one in told["not_run"][1:])
+    sandbox.run("rerun", sandbox.state, "--at", "1")
+    assert footprint(sandbox) == before

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from eventlog import events
-from eventlog.errors import NeedsPersonError
+from eventlog.errors import InternalError, NeedsPersonError
 from eventlog.ports import RandomIds
 from eventlog.reader import Reader
 from eventlog.records import Record
@@ -70,3 +70,19 @@ def test_an_imported_session_is_the_one_of_its_log_and_has_no_workspace_yet(sand
     with pytest.raises(NeedsPersonError, match=f"`recovery place {tmp_path} --workspace DIR` gives it one"):
         read_state(reader, StreamId("f"))
     reader.close()
+
+
+def test_what_the_fold_refuses_is_not_written(sandbox: Sandbox) -> None:
+    """An event that no driver writes there would make the log unreadable for good."""
+    assert sandbox.run("run", sandbox.session(bash("true", approve=True))).code == 78
+    log = sandbox.state / "log.sqlite"
+    reader = Reader.open(str(log))
+    stream = only_stream(reader)
+    known = read_state(reader, stream)
+    reader.close()
+    journal = open_journal(log, stream, known)
+    settled = events.CallSettled(1, 1, 1, "finished", "live", "", None, None, known[0].root, [])
+    with pytest.raises(InternalError, match="nothing is written: .* call 1 attempt 1 is settled and is not open"):
+        journal.append([Record(events.Noted(1, "first")), Record(settled)], (), "outcome")
+    assert journal.state is known[0] and read_state(journal.reader, stream) == known
+    journal.close()

@@ -10,7 +10,8 @@ from eventlog.errors import MisuseError
 from recovery.note import LEAST_BYTES, Note, fit_note, make_note, write_json, write_text
 from recovery.session import open_session
 from recovery.story import tell_story
-from tests.recovery.histories import History
+from recovery.workspace.values import OVER_LIMIT
+from tests.recovery.histories import EMPTY, History
 from tests.recovery.sessions import Sandbox, bash
 
 WRITERS = {"text": write_text, "json": write_json}
@@ -66,6 +67,45 @@ def test_an_open_restore_must_be_finished() -> None:
     note = note_of(history)
     assert note.status == "a restore is open" and "is not finished: open the session" in note.must[0]
     assert "restore not finished: restore_and_interrupt" in write_text(note)
+
+
+def test_a_workspace_that_a_person_took_as_it_was_found_is_not_told_as_restored() -> None:
+    history = History()
+    history.attempt(script_index=None)
+    obliged = history.decide("restore_and_interrupt", obligation=True)
+    history.decide("accept_by_person")
+    history.add(events.RestoreFinished(0, obliged, EMPTY, 0, 0, 0, 0, 0, accepted=True))
+    history.add(events.CallSettled(0, 1, 1, "interrupted", "accept_by_person", "", None, None, EMPTY, []))
+    told = write_text(note_of(history))
+    assert "interrupted: call 1, bash: 1 attempt; what it did may be half done, in the workspace and elsewhere\n" in told
+    assert "not restored: restore_and_interrupt decided at seq" in told and "\nrestored:" not in told
+
+
+def test_a_session_that_waits_for_a_person_is_not_told_to_be_at_rest() -> None:
+    history = History(calls=1)
+    asked = history.add(events.ApprovalAsked(0, 1, 0, "bash", {"tool": "bash", "run": "true"}))
+    note = note_of(history)
+    assert note.status == "a person is asked" and "call 1 waits for a person's word: `recovery answer STATE_DIR`" in note.must[0]
+    history.add(events.ApprovalAnswered(0, asked, "approved", None, ""))
+    assert note_of(history).must == () and note_of(history).status == "at rest"
+
+
+@pytest.mark.parametrize(("calls", "goes_on"), [(1, "`recovery drive STATE_DIR`"), (0, "the program that opened it")])
+def test_a_paused_session_says_what_goes_on(calls: int, goes_on: str) -> None:
+    history = History(calls=calls)
+    history.add(events.PauseRequested(0, ""))
+    assert "a pause is asked for" in note_of(history).must[0] and goes_on in note_of(history).must[0]
+    history.add(events.SessionPaused(0, EMPTY, ""))
+    assert note_of(history).status == "paused" and note_of(history).must[0].startswith(f"the session is paused: {goes_on}")
+
+
+def test_an_image_over_a_limit_is_stale_for_its_own_reason() -> None:
+    history = History()
+    history.attempt(script_index=None)
+    untracked = [events.Untracked("", OVER_LIMIT)]
+    history.add(events.CallSettled(0, 1, 1, "finished", "live", "", None, None, EMPTY, untracked))
+    (must,) = note_of(history).must
+    assert "above a limit of the session" in must and "was writing" not in must
 
 
 def test_what_completed_was_cut_restored_and_kept_is_told(sandbox: Sandbox) -> None:

@@ -4,12 +4,15 @@ import json
 from typing import Any
 
 from eventlog import events
+from eventlog.image import Change, Entry
 from recovery.rerun import read_history
 from recovery.session import open_session
-from tests.recovery.histories import History
+from tests.recovery.histories import EMPTY, History
 from tests.recovery.sessions import Sandbox, bash, edit, write
 
 CUT = "echo x > half; kill -9 $PPID; while :; do sleep 0.1; done"
+
+CHANGED = (Change(b"a", "put", Entry("f", 0o644, bytes(32)), 0),)
 
 
 def footprint(sandbox: Sandbox) -> object:
@@ -101,3 +104,30 @@ def test_calls_that_a_restore_undid_are_passed_over() -> None:
     history.finish_restore()
     history.undo(2)
     assert [one.started.call for one in read_history(history.stored).calls] == [1]
+
+
+def test_a_restore_stands_in_the_way_only_of_what_it_undid() -> None:
+    """From its target on or before, the calls that stand come to the same images; from a point that was undone they begin elsewhere."""
+    history = History()
+    for _ in range(2):
+        history.attempt(script_index=None)
+        history.settle()
+    history.decide("restore_by_person", obligation=True, call=None)
+    finished = history.add(events.RestoreFinished(0, history.decision, EMPTY, 0, 0, 0, 0, 0, accepted=False), CHANGED)
+    history.undo(1)
+    history.undo(2)
+    read = read_history(history.stored)
+    assert read.obstacle(1) == "" and read.obstacle(finished) == ""
+    assert read.obstacle(3) == f"seq {finished}: a restore to the image at seq 1 changed the workspace"
+
+
+def test_what_a_person_took_as_it_was_found_cannot_be_run_again() -> None:
+    history = History()
+    history.attempt(script_index=None)
+    history.settle()
+    history.attempt(script_index=None)
+    history.decide("restore_and_interrupt", obligation=True)
+    accepted = history.add(events.RestoreFinished(0, history.decision, EMPTY, 0, 0, 0, 0, 0, accepted=True), CHANGED)
+    read = read_history(history.stored)
+    assert "a person took the workspace as it was found" in read.obstacle(4) and read.obstacle(accepted) == ""
+    assert read.obstacle(1).startswith("call 1: how it ended is not known"), "no exit is recorded"

@@ -232,17 +232,43 @@ def test_rule_L2_an_input_is_admitted_once_whoever_sends_it(sandbox: Sandbox) ->
 
 
 def test_a_pause_that_was_asked_for_comes_before_the_next_call_and_opening_goes_on(sandbox: Sandbox) -> None:
-    with pytest.raises(NeedsPersonError, match="is paused"), opened(sandbox) as session:
+    with pytest.raises(NeedsPersonError, match=r"is paused.* started again \(`open_session`\), goes on"), opened(sandbox) as session:
         assert session.bash("echo x > a", key="one").ok
         assert sandbox.run("pause", sandbox.state).code == 0
         assert session.bash("echo x > a", key="one").is_recorded, "what is recorded is told"
         session.bash("echo y > b", key="two")
     assert sandbox.events()[-1].event.kind == "session_paused"
+    refused = sandbox.run("drive", sandbox.state)
+    assert refused.code == 78 and "has no script" in refused.sentence() and "`open_session`" in refused.sentence()
+    assert "session_resumed" not in [event.event.kind for event in sandbox.events()], "a drive that goes on with nothing ends no pause"
     (sandbox.root / "mine").write_text("mine")
     with opened(sandbox) as session:
         assert session.result("two") is None and session.bash("echo y > b", key="two").ok
     assert [event.event.kind for event in sandbox.events()].count("session_resumed") == 1
     assert read_contents(sandbox.root) == {"a": b"x\n", "b": b"y\n", "mine": b"mine"}
+
+
+def test_a_pause_that_was_asked_for_comes_before_the_end(sandbox: Sandbox) -> None:
+    with pytest.raises(NeedsPersonError, match="is paused"), opened(sandbox) as session:
+        assert session.bash("echo x > a", key="one").ok
+        assert sandbox.run("pause", sandbox.state).code == 0
+        session.finish()
+    assert sandbox.events()[-1].event.kind == "session_paused"
+    with opened(sandbox) as session:
+        session.finish()
+    assert sandbox.events()[-1].event.kind == "session_finished"
+
+
+def test_what_a_session_object_says_names_the_state_directory(sandbox: Sandbox) -> None:
+    """Its errors, inside the body and out of it, and its note."""
+    with opened(sandbox) as session:
+        for number in range(60):
+            (sandbox.root / f"f{number}").touch()
+        session.bash("true", key="one")
+        for number in range(60):
+            (sandbox.root / f"f{number}").unlink()
+        with pytest.raises(NeedsPersonError, match=f"`recovery drive {sandbox.state} --accept-outside"):
+            session.bash("true", key="two")
 
 
 @pytest.mark.parametrize("key", ["", "x" * 201, "a\0", "\udcff"])

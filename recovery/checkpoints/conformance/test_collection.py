@@ -53,6 +53,13 @@ def test_nothing_is_taken_while_somebody_writes(subject: Subject) -> None:
     assert subject.open().list_manifests(OWNER) == [manifest] and read(subject.open(), content_id(b"x")) == b"x"
 
 
+def test_a_dry_run_is_not_held_up_by_who_writes(subject: Subject) -> None:
+    take(subject.open())
+    with subject.open().writing() as writer:
+        writer.put(content_id(b"x"), lambda: [b"x"])
+        assert len(subject.open().collect(OWNER, [], dry_run=True).manifests) == 1
+
+
 def test_contents_that_no_checkpoint_names_are_taken(subject: Subject) -> None:
     manifest = take(subject.open(), {b"a": b"x"})
     take(subject.open(), {b"b": b"y"})

@@ -32,13 +32,15 @@ class MadeUpClock:
 
 @dataclass(frozen=True)
 class Life:
-    """What one driver does: it lives for `secs`, says something each `every` of them (0: never), commits progress or not, and ends."""
+    """What one driver does: it lives for `secs`, says something each `every` of them (0: never), commits progress or not, and ends;
+    `answered`: before anybody looks at its end a person writes to the log."""
 
     secs: float
     ended: Ended
     progress: bool = False
     finishes: bool = False
     pauses: bool = False
+    answered: bool = False
     every: float = 1.0
 
 
@@ -80,7 +82,7 @@ class MadeUpWorld:
 
     clock: MadeUpClock
     lives: list[Life]
-    seen: Seen = Seen(1, 0, False, False)
+    seen: Seen = Seen(1, 0, False, False, 1)
     stored: bytes = b""
     drivers: list[Lived] = field(default_factory=list)
     epochs: list[int] = field(default_factory=list)
@@ -105,7 +107,9 @@ class MadeUpWorld:
         head = self.seen.head_seq + 1
         life, lived.life = lived.life, replace(lived.life, progress=False, finishes=False, pauses=False)
         if life.progress or life.finishes or life.pauses:
-            self.seen = replace(self.seen, head_seq=head, progress_seq=head, is_finished=life.finishes, is_paused=life.pauses)
+            self.seen = Seen(head, head, life.finishes, life.pauses, head)
+        if life.answered:
+            self.seen, lived.life = replace(self.seen, head_seq=self.seen.head_seq + 1), replace(lived.life, answered=False)
 
     def find_living(self, record: RedriveRecord) -> ProcessIdentity | None:
         return next((lived.identity for lived in self.drivers if lived.told_at is not None and not lived.has_ended()), None)

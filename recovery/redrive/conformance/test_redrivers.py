@@ -1,9 +1,10 @@
 """One session's redriver in a made-up world: what it starts, when, and when it stops. No process, no waiting."""
 
 import random
+from dataclasses import replace
 
 from recovery.redrive.conformance.made_up import START_WALL_MS, Life, MadeUpClock, MadeUpWorld, made_redrive, run
-from recovery.redrive.policy import Ended, Limits, Seen
+from recovery.redrive.policy import Ended, Limits
 
 CRASH = Ended("killed", 9)
 LIMITS = Limits(attempts=4, backoff_secs=1.0, most_secs=60.0, stall_secs=120.0, grace_secs=600.0)
@@ -56,8 +57,23 @@ def test_a_driver_that_needs_a_person_parks_the_session_with_its_sentence() -> N
     world = world_of(Life(1, Ended("exited", 78, "call 1 waits")), Life(1, Ended("exited", 0), finishes=True))
     assert run(made_redrive(world, LIMITS, said), world) == 78 and "parked: call 1 waits" in said[-1]
     assert run(made_redrive(world, LIMITS), world) == 78 and len(world.starts) == 1
-    world.seen = Seen(world.seen.head_seq + 1, world.seen.progress_seq, False, False)  # somebody answered
+    world.seen = replace(world.seen, head_seq=world.seen.head_seq + 1)  # somebody answered
     assert run(made_redrive(world, LIMITS), world) == 0
+
+
+def test_an_answer_that_comes_before_the_end_is_looked_at_is_not_lost() -> None:
+    """The driver had asked and was gone; a person answered before the redriver looked at the log."""
+    world = world_of(Life(1, Ended("exited", 78, "call 1 waits"), answered=True), Life(1, Ended("exited", 0), finishes=True))
+    assert run(made_redrive(world, LIMITS), world) == 78
+    assert run(made_redrive(world, LIMITS), world) == 0
+
+
+def test_what_stood_in_the_log_when_a_driver_was_begun_lifts_nothing() -> None:
+    """A driver that refused before it wrote anything had seen what others had written: it is not started again for that."""
+    world = world_of(Life(1, Ended("exited", 78, "another configuration")))
+    world.seen = replace(world.seen, head_seq=9)
+    assert run(made_redrive(world, LIMITS), world) == 78
+    assert run(made_redrive(world, LIMITS), world) == 78
 
 
 def test_a_pause_is_not_ended_by_a_redriver() -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from recovery.driver.entry import advise
+from recovery.driver.order import Act, Order
 from tests.helpers import read_contents, wait_until
 from tests.recovery.sessions import Sandbox, bash, edit, write
 
@@ -136,6 +138,19 @@ def test_advice_names_the_state_directory_it_is_about(sandbox: Sandbox) -> None:
     for path in sandbox.root.iterdir():
         path.unlink()
     assert f"recovery drive {Path(sandbox.state)} --accept-outside" in sandbox.drive(expect=78).sentence()
+
+
+@pytest.mark.parametrize(
+    ("option", "accepts", "expected"),
+    [
+        ("--accept-outside", True, "`recovery act S --accept-outside 1`"),
+        ("--accept-outside", False, "`recovery drive S --accept-outside 1`"),
+        ("--accept-lost", True, "`recovery drive S --accept-lost 1`"),
+    ],
+)
+def test_advice_names_a_command_that_has_the_option(option: str, accepts: bool, expected: str) -> None:
+    act = Act(lambda context: 0, "recovery act S", accepts_outside=accepts)
+    assert advise(Order("S", None, act=act), f"`recovery drive STATE_DIR {option} 1`") == expected
 
 
 def test_a_relative_state_directory_that_is_not_there_yet_is_made(sandbox: Sandbox) -> None:

@@ -26,8 +26,8 @@ from tests.recovery.histories import History
 
 WHO = ProcessIdentity(7, 1, "boot", 1)
 LIMITS = Limits(attempts=3, backoff_secs=2.0, most_secs=10.0)
-OPEN = Seen(9, 4, is_finished=False, is_paused=False)
-DONE = Seen(9, 9, is_finished=True, is_paused=False)
+OPEN = Seen(9, 4, is_finished=False, is_paused=False, driven_seq=9)
+DONE = Seen(9, 9, is_finished=True, is_paused=False, driven_seq=9)
 CRASH = Ended("killed", 9)
 
 
@@ -82,11 +82,11 @@ def test_only_committed_progress_resets_the_count() -> None:
     ("kind", "later", "is_lifted"),
     [
         ("person", OPEN, False),
-        ("person", Seen(10, 4, False, False), True),
-        ("poison", Seen(10, 4, False, False), False),
-        ("poison", Seen(11, 11, False, False), True),
-        ("paused", Seen(9, 4, False, True), False),
-        ("paused", Seen(10, 4, False, False), True),
+        ("person", Seen(10, 4, False, False, 9), True),
+        ("poison", Seen(10, 4, False, False, 9), False),
+        ("poison", Seen(11, 11, False, False, 9), True),
+        ("paused", Seen(9, 4, False, True, 9), False),
+        ("paused", Seen(10, 4, False, False, 9), True),
     ],
 )
 def test_what_is_parked_stays_so_until_what_parked_it_is_over(kind: str, later: Seen, is_lifted: bool) -> None:
@@ -96,7 +96,7 @@ def test_what_is_parked_stays_so_until_what_parked_it_is_over(kind: str, later: 
 
 
 def test_a_paused_session_is_not_resumed_by_itself() -> None:
-    paused = Seen(9, 9, False, is_paused=True)
+    paused = Seen(9, 9, False, is_paused=True, driven_seq=9)
     assert choose_next(record_of(4), paused, Ended("exited", 78, "paused"), None, LIMITS, 0.5) == Park("paused", "the session is paused")
     assert isinstance(choose_next(record_of(4, retried=True), paused, None, None, LIMITS, 0.5), Start)
 

@@ -12,6 +12,7 @@ from eventlog import events
 from eventlog.ports import LinuxHost
 from eventlog.process_identity import is_alive
 from recovery.opening import log_path
+from recovery.redrive.looking import LogWatch
 from recovery.redrive.record import RedriveRecord, load_record
 from tests.helpers import is_running, kill_process, read_contents, wait_until
 from tests.recovery.sessions import Driver, Sandbox, bash, sandbox_directory
@@ -291,6 +292,7 @@ def test_a_session_that_needs_a_person_is_parked_until_the_log_moves(sandbox: Sa
     assert "parked: call 1 (call 1 of the script) waits for a person's word" in done.err
     redrive(sandbox, expect=78)
     assert len(record(sandbox).attempts) == 1
+    assert f"`recovery answer {sandbox.state}`" in sandbox.run("plan", sandbox.state).out
     assert sandbox.run("answer", sandbox.state, "--approve").code == 0
     redrive(sandbox)
     assert read_contents(sandbox.root) == {"a": b"one\n"}
@@ -360,3 +362,13 @@ def test_what_cannot_be_redriven_is_refused_in_one_sentence(sandbox: Sandbox) ->
     assert not os.path.exists(log_path(str(sandbox.state)))
     missing = sandbox.run("redrive", sandbox.state)
     assert missing.code == 78 and "the log is missing" in missing.sentence()
+
+
+def test_what_anybody_may_append_is_not_what_a_driver_wrote(sandbox: Sandbox) -> None:
+    assert sandbox.run("run", sandbox.session(bash("true", approve=True))).code == 78
+    watch = LogWatch(str(sandbox.state))
+    asked = watch.look()
+    assert asked.driven_seq == asked.head_seq
+    assert sandbox.run("answer", sandbox.state, "--approve").code == 0
+    answered = watch.look()
+    assert (answered.driven_seq, answered.head_seq) == (asked.head_seq, asked.head_seq + 1)

@@ -177,6 +177,9 @@ def test_rule_C8_a_lost_workspace_is_not_rebuilt_to_a_stale_image_unasked(sandbo
     session = sandbox.session(bash(writing(sandbox, "log")), bash("true"), left_behind="keep")
     assert sandbox.run("run", session, SESSION_KILL_MARK=mark).code == 78
     shutil.rmtree(sandbox.root)
+    plan = sandbox.run("plan", sandbox.state)
+    assert "then a person is needed" in plan.out and f"`recovery settle {sandbox.state} --rebuild`" in plan.out
+    assert "recovery apply" not in plan.out and "recovery drive" not in plan.out, "what it would refuse is not promised"
     refused = sandbox.run("drive", sandbox.state, SESSION_KILL_MARK=mark)
     last = refused.err.splitlines()[-1]
     assert refused.code == 78 and "its newest image is stale" in last and f"recovery settle {sandbox.state} --rebuild" in last

@@ -103,6 +103,20 @@ def test_rule_I7_what_a_cut_call_handed_on_is_dead_before_a_path_is_restored(san
     assert sandbox.labels() == ["restore_and_interrupt"]
 
 
+def test_rule_I7_what_a_cut_call_handed_on_is_dead_before_anything_is_discarded(sandbox: Sandbox) -> None:
+    held = Held(sandbox, on_interrupted="continue")
+    shim = next(record["identity"]["pid"] for record in records(sandbox, "start") if record["key"] == held.key)
+    with begun(daemon_starts({"CALL_KEY": held.key}, Path("/"))) as pid:
+        kill_process(held.driver.pid)
+        kill_process(shim)
+        step = "driver@2:decision.commit.before:2"
+        second = sandbox.start("settle", sandbox.state, "--discard", "1", epoch=2, wait=(step,))
+        sandbox.steps.wait(step, second)
+        assert not is_running(pid), "before what is to go is looked for"
+        sandbox.steps.release(step)
+        assert second.end() == 0, second.err
+
+
 def test_rule_S11_and_counts_where_nothing_may_be_left(sandbox: Sandbox) -> None:
     held = Held(sandbox, left_behind="fail")
     with begun(daemon_starts({"CALL_KEY": held.key}, Path("/"))) as pid:
