@@ -163,6 +163,9 @@ def test_a_missing_store_is_never_made_anew(sandbox: Sandbox) -> None:
     assert "SESSION_CHECKPOINTS" in sandbox.drive(expect=78).sentence() and not (sandbox.state / "checkpoints").exists()
     driver = sandbox.run("drive", sandbox.state, SESSION_CHECKPOINTS=str(sandbox.base / "moved"))
     assert driver.code == 0, driver.err
+    for command in ("list", "verify", "gc"):
+        said = sandbox.run("checkpoints", command, sandbox.state)
+        assert said.code == 78 and "SESSION_CHECKPOINTS" in said.sentence() and "drive" not in said.sentence(), said.err
 
 
 def test_a_damaged_newest_checkpoint_is_not_believed_and_what_would_be_lost_is_named(sandbox: Sandbox) -> None:
