@@ -199,12 +199,12 @@ def bench_decision(report: Report, base: str, calls: int, rounds: int) -> None:
     """Open, fold, gather and decide, as `recovery plan` does, which changes nothing."""
     state = os.path.join(base, "state")
     make_session(state, os.path.join(base, "work"), calls)
-    found = forecast(state, LinuxHost())
+    found = forecast(state, LinuxHost(), lambda session: None)
     subjects = {
         "a bare SELECT of the events": lambda: _select(state),
         "events verified": lambda: _events(state),
         "and folded": lambda: _fold(state),
-        "decided": lambda: forecast(state, LinuxHost()),
+        "decided": lambda: forecast(state, LinuxHost(), lambda session: None),
     }
     seconds = interleave(subjects, rounds, warm=1)
     report.compare(f"a session of {calls} calls, {2 * calls} events", seconds, "a bare SELECT of the events", {})

@@ -44,7 +44,7 @@ from recovery.command_space import Opener, StartOrder, advance, attach, kill, li
 from recovery.driver.entry import drive
 from recovery.driver.order import Order, Ports
 from recovery.note import DEFAULT_BYTES
-from recovery.opening import check_log_exists
+from recovery.opening import check_log_exists, find_vault
 from recovery.plan import explain, forecast
 from recovery.script import Session, load_session, parse_on_interrupted
 from recovery.settings import Settings, read_limits, read_settings
@@ -167,7 +167,8 @@ def plan(state: StateArgument, as_json: Annotated[bool, typer.Option("--json", h
     """Explain what the next driver would do; changes nothing. Exit 0 nothing to recover, 2 something, 1 try again."""
     place = state_of(str(state))
     check_log_exists(place)
-    found = forecast(place, LinuxHost(), _settings().checkpoints)
+    settings, ports = read_settings(os.environ), _ports()
+    found = forecast(place, ports.host, lambda session: find_vault(session, settings.checkpoints, ports.clock))
     if as_json:
         facts = found.facts.named() if found.facts else None
         print(json.dumps({**dataclasses.asdict(found), "facts": facts}))

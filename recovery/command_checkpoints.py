@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from eventlog.errors import MisuseError
+from eventlog.errors import MisuseError, NeedsPersonError
 from eventlog.ports import SystemClock
 from eventlog.show import show_text
 from recovery.checkpoints.errors import CheckpointDamagedError
@@ -26,11 +26,24 @@ _WAY_OUT = "name the state directory of a session"
 def _find(log: str, settings: Settings) -> tuple[Place, Vault]:
     """Raises MisuseError for a session without checkpoints, NeedsPersonError when its store is not there."""
     place = find_place(log, None, "recovery checkpoints", _WAY_OUT)
-    vault = find_vault(place.known, settings.checkpoints, SystemClock())
+    try:
+        vault = find_vault(place.known, settings.checkpoints, SystemClock())
+    except NeedsPersonError as error:
+        if not place.known.is_finished:
+            raise
+        raise NeedsPersonError(_describe_gone(place)) from error
     if vault is None:
         name = place.known.opened.name
         raise MisuseError(f"session {name} has no checkpoints: it is in mode transactional, and the log holds its images")
     return place, vault
+
+
+def _describe_gone(place: Place) -> str:
+    """Of a session that has finished nothing goes on, so that nothing is to be driven; only its images are to be had or not."""
+    return (
+        f"session {place.known.opened.name} has finished, and its checkpoint store is not where it was; put it back there, or name where "
+        "it is now by SESSION_CHECKPOINTS, and run this again. Without it the workspace is as the session left it; its images are gone"
+    )
 
 
 def _row(taken: Taken, vault: Vault) -> dict[str, Any]:

@@ -60,7 +60,16 @@ def choose_fallback(context: Context, found: Scan | None) -> Fallback | None:
     state = context.journal.state
     if state.modes.newest is None:
         return None  # the log has all contents
-    damage = _find_damage(context, found, state.root, state.image, state.untracked)
+    fallback = find_fallback(Contents(context.journal.reader, vault_of(context)), state, found, context.accept_lost)
+    if fallback is not None and may_replay(state, after := undone_calls(state, fallback.seq), fallback.seq):
+        _check_startable(context, after)
+    return fallback
+
+
+def find_fallback(contents: Contents, state: SessionState, found: Scan | None, accept_lost: int) -> Fallback | None:
+    """`choose_fallback` for who only forecasts: it asks not whether calls can be started here. `contents` has a vault. Raises
+    NeedsPersonError."""
+    damage = describe_damage(contents, state, found, state.root, state.image, state.untracked)
     if not damage:
         return None
     tried = {state.root}
@@ -68,13 +77,11 @@ def choose_fallback(context: Context, found: Scan | None) -> Fallback | None:
         if taken.root in tried:
             continue
         tried.add(taken.root)
-        image = target_at(context.journal.reader, state, taken.seq)
-        if _find_damage(context, found, taken.root, image, state.untracked_at(taken.seq)):
+        image = target_at(contents.reader, state, taken.seq)
+        if describe_damage(contents, state, found, taken.root, image, state.untracked_at(taken.seq)):
             continue
         after = undone_calls(state, taken.seq)
-        if may_replay(state, after, taken.seq):
-            _check_startable(context, after)
-        elif len(after) > max(state.modes.bound, context.accept_lost):
+        if not may_replay(state, after, taken.seq) and len(after) > max(state.modes.bound, accept_lost):
             raise NeedsPersonError(_describe_lost(damage, after, state))
         numbers = [call.number for call in after]
         return Fallback(taken.seq, taken.root, image, {FALLBACK: taken.manifest, "why": damage, "calls_after": numbers})
@@ -98,15 +105,11 @@ def _check_startable(context: Context, after: Sequence[CallState]) -> None:
             )
 
 
-def _find_damage(context: Context, found: Scan | None, root: str, image: Image, untracked: tuple[Untracked, ...]) -> str:
-    """Why the image of this root cannot be restored from the tree that was found; "" when it can: all of it was read and proved."""
-    return describe_damage(Contents(context.journal.reader, vault_of(context)), context.journal.state, found, root, image, untracked)
-
-
 def describe_damage(
     contents: Contents, state: SessionState, found: Scan | None, root: str, image: Image, untracked: tuple[Untracked, ...]
 ) -> str:
-    """`_find_damage` for who only forecasts; `contents` has a vault."""
+    """Why the image of this root cannot be restored from the tree that was found; "" when it can: all of it was read and proved. `contents`
+    has a vault."""
     tree = Scan(ImageTree(), ()) if found is None else found
     plan = plan_for(state.profile, tree, image, untracked)
     wanted = {action.path: action.content for action in plan.actions if isinstance(action, PlaceFile)}

@@ -1,5 +1,6 @@
 """`recovery plan`: what the next driver would do, and why. Takes nothing over and writes nothing, so its answer is provisional."""
 
+import contextlib
 import dataclasses
 import os
 from collections import Counter
@@ -15,14 +16,13 @@ from recovery.checkpoints.vault import Vault
 from recovery.contents import Contents
 from recovery.decision import decide
 from recovery.facts import Facts, LedgerFact
-from recovery.fallback import describe_damage
 from recovery.gather import Evidence, gather, is_newer, open_ledger_fact
 from recovery.journal import only_stream, read_state
-from recovery.labels import BEHIND, NOT_ACTED_ON, OBLIGATIONS, Label
+from recovery.labels import BEHIND, NOT_ACTED_ON, Label
 from recovery.opening import log_path, space_paths
-from recovery.perform import describe_row, describe_stale_target
-from recovery.plan_ahead import Ahead, look_ahead
-from recovery.plan_stops import find_limit_stop, find_record_stop, find_store
+from recovery.perform import describe_row
+from recovery.plan_ahead import NEEDED, Ahead, look_ahead
+from recovery.plan_stops import FindVault, describe_older, find_limit_stop, find_older, find_record_stop, find_stale, find_store
 from recovery.plan_words import KEPT, describe_evidence, describe_steps, foresee
 from recovery.script import decode_bytes
 from recovery.space.ledger import LedgerView
@@ -67,9 +67,9 @@ class Forecast:
         return 0 if self.is_idle else 2
 
 
-def forecast(state_directory: str, host: Host, store: str = "") -> Forecast:
-    """Read log, ledger, checkpoints and workspace as they are now. `store` is where the checkpoint store is, if it was moved. Raises
-    LogMissingError, CorruptError."""
+def forecast(state_directory: str, host: Host, find_vault: FindVault) -> Forecast:
+    """Read log, ledger and workspace as they are now, and the checkpoints that a restore would need. Raises LogMissingError,
+    CorruptError."""
     reader = Reader.open(log_path(state_directory))
     try:
         stream = only_stream(reader)
@@ -82,7 +82,7 @@ def forecast(state_directory: str, host: Host, store: str = "") -> Forecast:
         return Forecast(stream, state.floor, None, None, None, "the session has finished", count_calls(state), [], [], [], [shown])
     root = os.fsdecode(decode_bytes(state.opened.workspace, "workspace"))
     stops = find_record_stop(state_directory)
-    vault, missing = find_store(state, store)
+    vault, missing = find_store(state, find_vault)
     stops += missing
     try:
         over = find_limit_stop(state, root)
@@ -109,26 +109,34 @@ def _look(
     fact = open_ledger_fact(ledger, state)
     if isinstance(ledger, LedgerView):
         _pretend_fates(ledger, state, host)
-    is_kept = isinstance(ledger, LedgerView) and is_newer(ledger, state)
-    own_ledger = isinstance(ledger, LedgerView) and (fact is LedgerFact.SOUND or is_kept)
-    view = ledger.state if isinstance(ledger, LedgerView) and own_ledger else None  # another's says nothing of this space
+    view = ledger.state if isinstance(ledger, LedgerView) and (fact is LedgerFact.SOUND or is_newer(ledger, state)) else None
     if fact is LedgerFact.MISSING and not state.has_driver:
         fact = LedgerFact.SOUND  # no driver has been here: the first one makes the ledger
     evidence = gather(state, hashes, view, fact, root, host, "")
     label = decide(evidence.facts)
+    known, steps = evidence.facts, []
+    if isinstance(ledger, LedgerView) and is_newer(ledger, state):
+        steps, known = [f"{label.value}: {KEPT}"], dataclasses.replace(known, ledger=LedgerFact.SOUND)
+    next_label = decide(known)
     number = state.open_call.number if state.open_call else None
-    known = dataclasses.replace(evidence.facts, ledger=LedgerFact.SOUND) if is_kept else evidence.facts
     labels = foresee(known)
-    ahead = look_ahead(state, labels, view, own)
-    lost = list(missing_calls(state, view)) if view is not None and labels[0] in BEHIND else []
-    steps = [f"{label.value}: {KEPT}"] if is_kept else []
-    steps += describe_steps(known, number) + [_describe_lost(labels[0], call) for call in lost]
-    stops = [*stops, *filter(None, [describe_stale_target(one, state) for one in labels])]
-    damage = _find_damage(state_directory, evidence, state, vault)
-    commands = damage + ([] if stops else _find_commands(labels, ahead, evidence, root, state, own))
+    older, refusal = None, find_stale(labels, state)
+    if not refusal:
+        with contextlib.closing(Reader.open(log_path(state_directory))) as reader:
+            older, refusal = find_older(labels, Contents(reader, vault), state, evidence.scan)
+    lost = list(missing_calls(state, view)) if view is not None and next_label in BEHIND else []
+    steps += describe_steps(known, number) + [_describe_lost(next_label, call) for call in lost]
+    given_up: list[int] = []
+    if older is not None:
+        said, given_up = describe_older(older, state)
+        steps.append(said)
+    ahead = look_ahead(state, labels, view, own, given_up)
+    if refusal:
+        ahead = Ahead(NEEDED, (refusal.replace("STATE_DIR", own),), True)
+    commands = _find_commands(labels, ahead, evidence, root, state, own)
     return Forecast(
-        stream, state.floor, label, number, evidence.facts, _STOPPED if stops else ahead.then,
-        count_calls(state), lost, steps, describe_evidence(evidence.facts), commands, [stop.replace("STATE_DIR", own) for stop in stops],
+        stream, state.floor, label, number, evidence.facts, _STOPPED if stops else ahead.then, count_calls(state), lost, steps,
+        describe_evidence(evidence.facts), [] if stops else commands, [stop.replace("STATE_DIR", own) for stop in stops],
     )  # fmt: skip
 
 
@@ -146,28 +154,13 @@ def _describe_lost(label: Label, call: int) -> str:
     return f"call {call}: lost from the log: {became}"
 
 
-def _find_damage(state_directory: str, evidence: Evidence, state: SessionState, vault: Vault | None) -> list[str]:
-    """A line where the newest image is to be restored and its checkpoint is not whole."""
-    if vault is None or state.modes.newest is None or not OBLIGATIONS.intersection(foresee(evidence.facts)):
-        return []
-    reader = Reader.open(log_path(state_directory))
-    try:
-        damage = describe_damage(Contents(reader, vault), state, evidence.scan, state.root, state.image, state.untracked)
-    finally:
-        reader.close()
-    if not damage:
-        return []
-    return [
-        f"{damage}: an older checkpoint stands in where the session allows it, else nothing is touched and the drive stops with exit 78; "
-        f"`recovery checkpoints verify {show_text(state_directory)}` names what is damaged"
-    ]
-
-
 def _find_commands(labels: list[Label], ahead: Ahead, evidence: Evidence, root: str, state: SessionState, own: str) -> list[str]:
     needed = [describe_row(label, evidence, root, state).replace("STATE_DIR", own) for label in labels if label in NOT_ACTED_ON]
     if labels[0] in NOT_ACTED_ON:
         return needed
     commands = [*needed, *ahead.commands]
+    if ahead.then == NEEDED and not needed:
+        return commands  # what is foreseen is refused
     if labels[0] is not Label.SETTLED:
         return [f"`recovery apply {own}` does this and stops", *(commands or [f"`recovery drive {own}` does it and goes on"])]
     return commands or [f"`recovery drive {own}` goes on"]

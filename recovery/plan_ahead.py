@@ -12,6 +12,7 @@ from recovery.person_restore import undone_calls
 from recovery.space.records import LedgerState
 from recovery.state import AttemptState, CallState, SessionState
 
+NEEDED = "then a person is needed"
 _INTERRUPTING = INTERRUPTS | {Label.INTERRUPT_RESTORED}
 _COMPLETING = frozenset({Label.COMPLETE_RESTORE, Label.COMPLETE_REBUILD})
 
@@ -31,7 +32,7 @@ def look_ahead(
     """What the drive does after the rows `labels` were acted on. `own` is the state directory as a person writes it; `given_up` are the
     finished calls that an older checkpoint in the newest one's place undoes."""
     if any(label in NOT_ACTED_ON for label in labels):
-        return Ahead("then a person is needed", stops=True)
+        return Ahead(NEEDED, stops=True)
     if labels[-1] in BEHIND:
         state = replace(state, pause_asked=None, is_paused=False, approval=None)  # they went with the log's end
     state = _undo(state, given_up, state.head_seq + 1)
@@ -117,6 +118,6 @@ def _ask_lost(own: str) -> Ahead:
 def _ask(ask: AskPerson, own: str) -> Ahead:
     what = "interrupted" if ask.undone_by is None else "undone"
     said = f"then a person is asked about {what} call {ask.call}, and the drive stops with exit 78"
-    again = "runs it again" if ask.undone_by is None else f"runs the script again from its call {ask.again + 1}"
+    again = "runs it again" if ask.undone_by is None and not ask.undone else f"runs the script again from its call {ask.again + 1}"
     reissue = f"`recovery drive {own} --on-interrupted reissue` {again}"
     return Ahead(said, (reissue, f"`recovery drive {own} --on-interrupted continue` goes on after it"), True)

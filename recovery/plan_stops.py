@@ -1,15 +1,23 @@
 """What stops the next drive, whatever the table of decisions says: looked at as the drive does, and nothing is changed."""
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from eventlog.errors import CorruptError, MisuseError, NeedsPersonError
-from eventlog.ports import SystemClock
 from recovery.capture import LimitCrossedError
 from recovery.checkpoints.vault import Vault
+from recovery.contents import Contents
+from recovery.fallback import find_fallback, may_replay
+from recovery.fallback_image import Fallback
+from recovery.labels import OBLIGATIONS, REBUILDS, Label
 from recovery.limits import find_crossing, measure
-from recovery.opening import find_vault
+from recovery.perform import describe_stale_target
+from recovery.person_restore import undone_calls
 from recovery.redrive.record import load_record
 from recovery.state import SessionState
+from recovery.workspace.values import Scan
+
+FindVault = Callable[[SessionState], Vault | None]
 
 
 def find_record_stop(state_directory: str) -> list[str]:
@@ -21,12 +29,42 @@ def find_record_stop(state_directory: str) -> list[str]:
     return []
 
 
-def find_store(state: SessionState, said: str) -> tuple[Vault | None, list[str]]:
-    """The checkpoints of a session, and why they are not to be had. `said` is where the store is now, if it was moved."""
+def find_store(state: SessionState, find_vault: FindVault) -> tuple[Vault | None, list[str]]:
+    """The checkpoints of a session, and why they are not to be had."""
     try:
-        return find_vault(state, said, SystemClock()), []
+        return find_vault(state), []
     except (NeedsPersonError, MisuseError) as error:
         return None, [str(error)]
+
+
+def find_stale(labels: Sequence[Label], state: SessionState) -> str:
+    """Why a row that is foreseen is not acted on for a stale image, "" where all are."""
+    return next((why for label in labels if (why := describe_stale_target(label, state))), "")
+
+
+def find_older(labels: Sequence[Label], contents: Contents, state: SessionState, found: Scan | None) -> tuple[Fallback | None, str]:
+    """The older image that stands in where the newest is to be restored and its checkpoint is not whole, or why none does (C7)."""
+    label = next((one for one in labels if one in OBLIGATIONS), None)
+    if label is None or contents.vault is None or state.modes.newest is None:
+        return None, ""
+    try:
+        return find_fallback(contents, state, None if label in REBUILDS else found, 0), ""
+    except NeedsPersonError as error:
+        return None, str(error)
+
+
+def describe_older(older: Fallback, state: SessionState) -> tuple[str, list[int]]:
+    """What the older image means for the finished calls after it, and which of them are given up."""
+    calls = undone_calls(state, older.seq)
+    numbers = [call.number for call in calls]
+    if not calls:
+        become = "no finished call is lost"
+    else:
+        listed = ", ".join(map(str, numbers))
+        again = may_replay(state, calls, older.seq)
+        become = f"the finished calls {listed} are {'done again, or undone where they lead elsewhere' if again else 'given up, and undone'}"
+        numbers = [] if again else numbers
+    return f"the checkpoint of the image at seq {older.seq} stands in for the newest: {older.facts['why']}; {become}", numbers
 
 
 def find_limit_stop(state: SessionState, root: str) -> list[str]:

@@ -163,6 +163,9 @@ def test_a_missing_store_is_never_made_anew(sandbox: Sandbox) -> None:
     assert "SESSION_CHECKPOINTS" in sandbox.drive(expect=78).sentence() and not (sandbox.state / "checkpoints").exists()
     driver = sandbox.run("drive", sandbox.state, SESSION_CHECKPOINTS=str(sandbox.base / "moved"))
     assert driver.code == 0, driver.err
+    for command in ("list", "verify", "gc"):
+        said = sandbox.run("checkpoints", command, sandbox.state)
+        assert said.code == 78 and "SESSION_CHECKPOINTS" in said.sentence() and "drive" not in said.sentence(), said.err
 
 
 def test_a_damaged_newest_checkpoint_is_not_believed_and_what_would_be_lost_is_named(sandbox: Sandbox) -> None:
@@ -170,7 +173,8 @@ def test_a_damaged_newest_checkpoint_is_not_believed_and_what_would_be_lost_is_n
     shutil.rmtree(sandbox.root)
     spoil_manifest(sandbox, -1)
     plan = sandbox.run("plan", sandbox.state)
-    assert plan.code == 2 and "then what an older checkpoint allows, or a person is needed" in plan.out and "is damaged" in plan.out
+    assert plan.code == 2 and "then a person is needed" in plan.out and "is damaged" in plan.out and "recovery apply" not in plan.out
+    assert "the finished calls 3 would be lost" in plan.out and f"`recovery drive {sandbox.state} --accept-lost 1`" in plan.out
     driver = sandbox.drive(expect=78)
     newest = sandbox.of_kind(events.CheckpointTaken)[-1].manifest
     assert f"checkpoint {newest} is damaged" in driver.err and "the finished calls 3 would be lost" in driver.err

@@ -2,9 +2,12 @@
 
 import json
 import os
+import shutil
 from typing import Any
 
+from eventlog import events
 from recovery.redrive.record import record_path
+from tests.crash.test_checkpoint_mode import CALLS, begun, spoil_manifest
 from tests.crash.test_lost_ledger import cut_call, exchange
 from tests.recovery.sessions import Sandbox, bash
 
@@ -96,3 +99,16 @@ def test_a_workspace_that_cannot_be_read_is_exit_1_and_an_object_all_the_same(sa
     found = plan(sandbox, 1)
     assert found["label"] is None and len(found["stops"]) == 1 and "d" in found["stops"][0]
     assert sandbox.run("drive", sandbox.state).code == 1
+
+
+def test_an_older_checkpoint_that_will_stand_in_is_named_with_the_calls_that_it_gives_up(sandbox: Sandbox) -> None:
+    begun(sandbox, *CALLS, lost_work_bound=3)
+    shutil.rmtree(sandbox.root)
+    spoil_manifest(sandbox, -1)
+    found = plan(sandbox, 2)
+    assert found["label"] == "root_lost" and found["then"].startswith("then a person is asked about undone call 3")
+    [step] = [step for step in found["steps"] if "stands in for the newest" in step]
+    refused(sandbox)
+    undone = [event.call for event in sandbox.of_kind(events.CallUndone)]  # how many had no checkpoint depends on what one costs
+    assert 3 in undone and "is damaged" in step
+    assert step.endswith(f"the finished calls {', '.join(map(str, undone))} are given up, and undone")
