@@ -30,6 +30,11 @@ def open_private(path: str, flags: int, what: str) -> int:
             f"{name}: {what} is missing; put it back from where it went: only the takeover of a session makes one anew"
         ) from error
     except PermissionError as error:
+        if flags & os.O_CREAT and not os.path.lexists(path):
+            where = show_text(os.path.dirname(path) or ".")
+            raise MisuseError(
+                f"{where}: {what} cannot be made there: {error.strerror}; let this user write in that directory, or run this as its owner"
+            ) from error
         raise MisuseError(
             f"{name}: {what} cannot be opened: {error.strerror}; make it a file of this user with `chmod 600`, or drive as its owner"
         ) from error
