@@ -25,6 +25,7 @@ APPENDERS = {
     "start": ("shim", "worker"),
     "exit": ("shim", "worker"),
     "void": ("driver",),
+    "rejoin": ("driver",),
     "collect": ("driver",),
     "scan_failed": ("driver",),
 }
@@ -43,7 +44,8 @@ COMPACT = (
 ROLES = ("driver", "spawner", "shim", "worker")
 
 NOT_FROZEN: dict[Place, str] = {
-    (role, f"ledger.{at}"): "a torn end is met first by the driver that takes over" for role in ROLES[1:] for at in SEAL
+    **{(role, f"ledger.{at}"): "a torn end is met first by the driver that takes over" for role in ROLES[1:] for at in SEAL},
+    **{("driver", f"ledger.rejoin.{at}"): "only after the log lost its tail, which no set with freezes brings about" for at in APPEND},
 }
 """Steps with the ledger's lock at which nobody is frozen, with the reason. Who holds it there is known and killed like any other holder."""
 

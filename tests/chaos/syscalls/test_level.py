@@ -22,7 +22,7 @@ from tests.chaos.syscalls.support import chaos_command, needs_strace, put_first
 
 KIND_OF = {name: kind for kind, names in KINDS.items() for name in names}
 # Only a driver that finds its epoch itself meets this: the successor takes the epoch of the killed one, and is fenced for ever.
-EPOCH_USED_TWICE = (Replace("recovery/driver/epoch.py", "highest_intended(state)) + 1", "highest_intended(state)) or 1"),)
+EPOCH_USED_TWICE = (Replace("recovery/driver/epoch.py", "issued_epoch(state)) + 1", "issued_epoch(state)) or 1"),)
 
 
 def run_chaos(cwd: Path, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
