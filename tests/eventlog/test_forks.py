@@ -64,6 +64,7 @@ def test_case_21_every_method_of_a_reader_refuses_a_forked_process(log: str) -> 
         "has_blob": lambda: reader.has_blob(content),
         "blob": lambda: reader.blob(content),
         "dropped_reason": lambda: reader.dropped_reason(content),
+        "keeps_contents_elsewhere": reader.keeps_contents_elsewhere,
         "content": lambda: list(reader.content(content)),
         "contents": lambda: list(reader.contents([content])),
         "close": reader.close,
