@@ -66,7 +66,7 @@ class Session:
         assert isinstance(parent_hash, bytes)
         forked = events.SessionForked(
             7, name, "forked", self.writer.log_id, self.stream, seq, parent_hash.hex(), "transactional", "stop", [], [], root, [], [], [],
-            None, None,
+            None, None, [],
         )  # fmt: skip
         self.writer.open_stream(StreamId(name), Record(forked, diff({}, image)), "fork", self.stream, Seq(seq))
         return Session(self.writer, StreamId(name), image, 1)

@@ -225,7 +225,7 @@ def forked_log(directory: Path, change: dict[str, object], parent: str = STREAM,
     image = support.LATER if said.get("image") is None else support.IMAGE
     event = events.SessionForked(
         20, "fork", "forked", str(said["parent_log"]), str(said["parent"]), int(str(said["parent_seq"])), str(said["parent_hash"]),
-        "transactional", "stop", [], [], root_hash(image).hex(), [], [], [], None, None,
+        "transactional", "stop", [], [], root_hash(image).hex(), [], [], [], None, None, [],
     )  # fmt: skip
     writer.open_stream(StreamId("fork"), Record(event, diff({}, image)), "fork", StreamId(parent), Seq(at))
     writer.close()
