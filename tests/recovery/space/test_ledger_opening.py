@@ -57,7 +57,7 @@ def make_newer(path: Path) -> None:
 
 
 WRONG = {
-    "missing": (lambda path: None, LogMissingError, "the ledger is missing; put it back from where it went: only the takeover of a session"),
+    "missing": (lambda path: None, LogMissingError, "the ledger is missing; put it back from where it went: only the takeover of a"),
     "a dangling link": (lambda path: path.symlink_to("nowhere"), CorruptError, "not a regular file; put the session's own file back"),
     "a link to a sound one": (make_link, CorruptError, "not a regular file; put the session's own file back"),
     "a directory": (make_directory, CorruptError, "not a regular file; put the session's own file back"),
