@@ -170,6 +170,14 @@ def test_any_other_restore_may_carry_no_changes(tmp_path: Path) -> None:
     assert "laundering" in trial.failing()
 
 
+@pytest.mark.parametrize(("facts", "is_right"), [({"fallback_checkpoint": "0" * 64}, True), ({}, False)], ids=["fallback", "none"])
+def test_rule_C7_only_an_older_checkpoint_undoes_calls_unasked(tmp_path: Path, facts: dict[str, str], is_right: bool) -> None:
+    trial = restored_by_person(tmp_path / "trial")
+    trial.events[place_of(trial, "recovery_decided")].payload.update(label="root_lost", facts=facts)
+    trial.write()
+    assert ("order" not in trial.failing()) == is_right
+
+
 PATTERNS = ["a", "*.o", "!b.o", "/a", "a/b", "b/", "!a/", "?", "*/b", "/c/*", "!c/a", "*", "a*/"]
 NAMES = ("a", "b", "c", "b.o", "a.o", "ab")
 
