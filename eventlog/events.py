@@ -223,7 +223,7 @@ class SessionPlaced(msgspec.Struct, frozen=True):
     root_identity: RootIdentity
     ledger_id: str
     generation: Count
-    store: JsonBytes = ""
+    store: JsonBytes
 
 
 class InputAdmitted(msgspec.Struct, frozen=True):

@@ -137,8 +137,8 @@ def fork_into(
     a crash it goes on.
 
     Raises MisuseError for a point that cannot be forked (naming the nearest ones; also for one of whose image no checkpoint was taken
-    where the log lacks files of it), a name, directory or state directory that will not do, NeedsPersonError when the checkpoint store is missing,
-    CompactedError for contents that were given up: nothing was made then; CheckpointDamagedError, CorruptError, FullError.
+    where the log lacks files of it), a name, directory or state directory that will not do, NeedsPersonError when the checkpoint store
+    is missing, CompactedError for contents that were given up: nothing was made then; CheckpointDamagedError, CorruptError, FullError.
     """
     if name is not None and not SESSION_NAME.match(name):
         raise MisuseError(f"{show_text(name)!r} is no name of a session; write 1 to 64 letters, digits, '.', '_' or '-'")
