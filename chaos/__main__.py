@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import secrets
-import shutil
 import signal
 import sys
 import time
@@ -23,10 +22,12 @@ from chaos.launch import has_mounts, make_config, run_request, start_processes
 from chaos.listing import list_app
 from chaos.options import Options, Request, check_environment, check_junit, check_options, name_environment, write_command
 from chaos.planted.command import planted
+from chaos.program import name_program
 from chaos.progress import make_progress
 from chaos.replay import replay
 from chaos.results import Verdict, merge_verdicts
 from chaos.rundir import RunDirectory
+from chaos.shrink.command import shrink
 from chaos.syscalls.available import find_lack
 from chaos.syscalls.level import STEP, SYSCALL
 from eventlog.errors import MisuseError
@@ -47,6 +48,7 @@ app = typer.Typer(
 app.add_typer(list_app, name="list")
 app.command("planted")(planted)
 app.command("replay")(replay)
+app.command("shrink")(shrink)
 
 
 @app.callback(invoke_without_command=True)
@@ -105,7 +107,7 @@ def report(
 
 def _run_campaign(request: Request, options: Options) -> int:
     check_environment(os.environ)
-    program = name_environment(os.environ) + _program()
+    program = name_environment(os.environ) + name_program()
     command = write_command(program, options, request.seed)
     # What repeats one trial begins with these words; its level is one of them.
     first_words = program if request.level == STEP else f"{program} --level {request.level}"
@@ -148,15 +150,6 @@ def _load(directory: Path) -> Run:
         return load_run(directory)
     except LoadError as error:
         raise MisuseError(str(error)) from error
-
-
-def _program() -> str:
-    """How to call this command again: as it was called, by its bare name when that leads here."""
-    called = Path(sys.argv[0])
-    if called.name != "chaos":
-        return "python -m chaos"
-    found = shutil.which("chaos")
-    return "chaos" if found and Path(found).resolve() == called.resolve() else sys.argv[0]
 
 
 def _print(*lines: str) -> None:

@@ -232,7 +232,7 @@ class Campaign:
         """Record what is made of one set."""
         self._numbers[work.scenario.name] = max((trial.number for trial in one.trials), default=self._number(work) - 1)
         self._run.add_steps(one)
-        return _Made(work, recording, one, tuple(_Task(work, trial, _expected_parts(work, recording, trial)) for trial in one.trials))
+        return _Made(work, recording, one, tuple(_Task(work, trial, expected_parts(work, recording, trial)) for trial in one.trials))
 
     def _run_trials(self, tasks: Sequence[_Task], stop_after: int | None, deadline: float | None) -> list[TrialResult]:
         self._watcher.begin("trials", len(tasks))
@@ -298,7 +298,7 @@ def _has_trial(scenario: Scenario, plan: tuple[Action, ...], recordings: Sequenc
     return any(trial.plan == plan for trials in made for trial in trials)
 
 
-def _expected_parts(work: Work, recording: Recording, trial: Trial) -> Mapping[str, Any]:
+def expected_parts(work: Work, recording: Recording, trial: Trial) -> Mapping[str, Any]:
     """What a trial of a set must end in: where interrupted calls are issued again and nothing else changes the end, what the set's clean
     run ended in."""
     later = trial.plan[len(work.trial_set.before) :]

@@ -134,6 +134,34 @@ class RunDirectory:
         (self.path / "verdict.json").write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
 
 
+def is_run(path: Path) -> bool:
+    """Whether there is a run directory at `path`, whole or not."""
+    return (path / "config.json").is_file()
+
+
+def find_run(kept: Path) -> Path | None:
+    """The run directory that holds a kept trial (its directory or its trial.json); None when it lies elsewhere."""
+    return next((parent for parent in list(kept.resolve().parents)[:3] if is_run(parent)), None)
+
+
+def read_config(path: Path) -> Config:
+    """What was asked for. MisuseError when the run is of a newer format or damaged."""
+    try:
+        return msgspec.json.decode((path / "config.json").read_bytes(), type=Config)
+    except (OSError, msgspec.DecodeError) as error:
+        raise MisuseError(f"{path}: config.json cannot be read: {error}; give the directory that chaos printed") from error
+
+
+def read_results(path: Path) -> list[TrialResult]:
+    """The results that a run has so far. A last line without its end was cut by a crash and is left out."""
+    file = path / "results.jsonl"
+    lines = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
+    try:
+        return [msgspec.json.decode(line, type=TrialResult) for line in lines]
+    except msgspec.DecodeError as error:
+        raise MisuseError(f"{file}: is damaged: {error}; run the campaign again") from error
+
+
 def name_artifact(result: TrialResult) -> str:
     """The name of a trial's kept directory. Clean runs have no number of their own, but each has its own prefix."""
     number = str(result.trial.number) if result.trial.number else f"clean-{zlib.crc32(format_plan(result.trial.plan).encode()):08x}"
