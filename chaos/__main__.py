@@ -20,7 +20,7 @@ from chaos import console
 from chaos.campaign import CampaignResult
 from chaos.launch import has_mounts, make_config, run_request, start_processes
 from chaos.listing import list_app
-from chaos.options import Options, Request, check_environment, check_junit, check_options, name_environment, write_command
+from chaos.options import Options, Request, check_environment, check_html, check_junit, check_options, name_environment, write_command
 from chaos.planted.command import planted
 from chaos.program import name_program
 from chaos.progress import make_progress
@@ -34,6 +34,7 @@ from eventlog.errors import MisuseError
 from reports.aggregate import group_troubles, summarise
 from reports.coverage import find_gaps
 from reports.document import encode_document, make_document
+from reports.html import render_html
 from reports.junit import render_junit
 from reports.load import LoadError, Run, load_run
 from reports.text import render_report
@@ -66,16 +67,17 @@ def campaign(
     plan: Annotated[str, typer.Option(metavar="PLAN", help="play this one plan (chaos/README, Plans) on the scenario")] = "",
     engine: Annotated[str, typer.Option(metavar="DIR", help="run the engine copy in DIR instead of the installed one")] = "",
     out: Annotated[str, typer.Option(metavar="DIR", help="the run directory; chaos-runs/TIME-SEED when absent")] = "",
-    stop_after: Annotated[int | None, typer.Option(metavar="N", help="stop after N failed trials")] = None,
+    stop_after: Annotated[int | None, typer.Option(metavar="N", help="stop after N failures of different signatures")] = None,
     require: Annotated[str, typer.Option(metavar="F", help="unknown when this fault is unavailable here")] = "",
     json: Annotated[str, typer.Option(metavar="F", help="also write everything the report says to F as JSON")] = "",
     junit: Annotated[str, typer.Option(metavar="F", help="also write each trial to F as a test case of JUnit XML")] = "",
     depth: Annotated[int | None, typer.Option(metavar="N", help="at most N kills a trial, one inside recovery from the other")] = None,
     require_coverage: Annotated[bool, typer.Option("--require-coverage", help="unknown unless each label acted on was decided")] = False,
+    html: Annotated[str, typer.Option(metavar="F", help="also write the report to F as one HTML page")] = "",
 ) -> int:
     """Run a campaign: one clean run per scenario, then one trial per step, each judged by the oracle."""
     selection = (mode, seed, runs, budget, jobs, scenario, step, fault, plan, engine)
-    options = Options(*selection, out, stop_after, json, junit, require_coverage, level, require, depth)
+    options = Options(*selection, out, stop_after, json, junit, require_coverage, level, require, depth, html)
     if context.invoked_subcommand is not None:
         if options != Options():
             raise MisuseError(f"options before {context.invoked_subcommand!r} belong to a campaign; put its own after it")
@@ -94,14 +96,16 @@ def report(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="a run directory")],
     json: Annotated[str, typer.Option(metavar="F", help="also write everything it says to F as JSON; - prints only that")] = "",
     junit: Annotated[str, typer.Option(metavar="F", help="also write each trial to F as a test case of JUnit XML")] = "",
+    html: Annotated[str, typer.Option(metavar="F", help="also write the report to F as one HTML page")] = "",
 ) -> int:
     """Show what a run directory holds; ends with the exit code of its verdict."""
     run = _load(Path(directory))
     check_junit(junit, json)
+    check_html(html, json, junit)
     document = make_document(run)
     if json != "-":
         _print(f"{run.path}: {run.config.command}", *render_report(run, document.summary, group_troubles(run.results)))
-    _write_reports(run, json, junit)
+    _write_reports(run, json, junit, html)
     return console.exit_code_of(document.verdict)
 
 
@@ -124,7 +128,7 @@ def _run_campaign(request: Request, options: Options) -> int:
             directory.finish(result.verdict, result.reasons, msgspec.to_builtins(summary))
             run = _load(directory.path)
             _print(*render_report(run, summary, group_troubles(run.results)), f"{result.verdict.upper()}")
-            _write_reports(run, str(request.json or ""), str(request.junit or ""))
+            _write_reports(run, str(request.json or ""), str(request.junit or ""), str(request.html or ""))
         finally:
             _print(repeat)
     return console.exit_code_of(result.verdict)
@@ -137,12 +141,14 @@ def _require_coverage(directory: Path, result: CampaignResult) -> CampaignResult
     return dataclasses.replace(result, verdict=verdict, reasons=(*result.reasons, *gaps))
 
 
-def _write_reports(run: Run, json: str, junit: str) -> None:
-    """What --json and --junit asked for; "" asks for nothing."""
+def _write_reports(run: Run, json: str, junit: str, html: str) -> None:
+    """What --json, --junit and --html asked for; "" asks for nothing."""
     if json:
         console.write_json(encode_document(make_document(run)), json)
     if junit:
         console.write_file("--junit", render_junit(run), junit)
+    if html:
+        console.write_file("--html", render_html(run), html)
 
 
 def _load(directory: Path) -> Run:

@@ -24,7 +24,7 @@ from chaos.enumeration import Enumeration, add_trial, enumerate_trials
 from chaos.plan import find_fired, find_unfired, select_trials
 from chaos.pool import AllLostError, Answered, Began, Lost, Pool
 from chaos.required import required_oracles
-from chaos.results import Action, Recording, Trial, TrialResult, Verdict, merge_verdicts
+from chaos.results import Action, Recording, Signature, Trial, TrialResult, Verdict, merge_verdicts, signature_of
 from chaos.rundir import RunDirectory
 from chaos.scenario import Scenario
 from chaos.trees import remove_tree
@@ -35,7 +35,8 @@ from eventlog.errors import MisuseError
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Which trials run. None and "" mean no limit; `stop_after` counts failed trials; `step` is a full step name, `plan` a whole plan."""
+    """Which trials run. None and "" mean no limit; `stop_after` counts failures of different signatures; `step` is a full step name, `plan`
+    a whole plan."""
 
     runs: int | None = None
     budget_secs: float | None = None
@@ -244,7 +245,7 @@ class Campaign:
                 return self._keep(distrust(result, required), directory)
 
         results: list[TrialResult] = []
-        failed = 0
+        failures: set[Signature] = set()
         for news in self._pool.work(tasks, ask, lambda task: task.work.group):
             match news:
                 case Began(task):
@@ -253,8 +254,8 @@ class Campaign:
                     self._run.history.note("zygote lost", slot=slot, reason=reason)
                 case Answered(task, value, trouble):
                     results.append(self._settle(value or make_unknown(task.trial, trouble)))
-                    failed += results[-1].verdict is Verdict.FAIL
-            if (stop_after is not None and failed >= stop_after) or (deadline is not None and self._clock() >= deadline):
+                    failures |= {signature_of(one) for one in results[-1:] if one.verdict is Verdict.FAIL}
+            if (stop_after is not None and len(failures) >= stop_after) or (deadline is not None and self._clock() >= deadline):
                 self._pool.stop()
         return results
 

@@ -50,6 +50,7 @@ class Options:
     level: str = STEP
     require: str = ""
     depth: int | None = None
+    html: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class Request:
     require: str = ""
     kills: int = DEFAULT_KILLS
     lack: str = ""
+    html: Path | None = None
 
     @property
     def is_traced(self) -> bool:
@@ -112,6 +114,7 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
         level=options.level,
         require=check_required(options.require),
         kills=options.runs or DEFAULT_KILLS,
+        html=check_html(options.html, options.json, options.junit),
     )
 
 
@@ -145,6 +148,17 @@ def check_junit(text: str, json: str) -> Path | None:
     return check_target("--junit", text)
 
 
+def check_html(text: str, *others: str) -> Path | None:
+    """The file for --html beside those of other reports; None when none was asked for."""
+    if not text:
+        return None
+    if text == "-":
+        raise MisuseError("--html -: name a file; standard output has the report for people")
+    if Path(text).absolute() in [Path(other).absolute() for other in others if other]:
+        raise MisuseError(f"--html {text}: is the file of another report too; give them different files")
+    return check_target("--html", text)
+
+
 def check_environment(environ: Mapping[str, str]) -> None:
     """Raise MisuseError where what is handed on to drivers cannot be had here: before the first of them says so."""
     space = environ.get("SESSION_SPACE", "")
@@ -161,7 +175,7 @@ def name_environment(environ: Mapping[str, str]) -> str:
 
 
 def write_command(program: str, options: Options, seed: int) -> str:
-    """The exact command that repeats a campaign. Where its files go (--out, --json, --junit) and how many work
+    """The exact command that repeats a campaign. Where its files go (--out, --json, --junit, --html) and how many work
     (--jobs) is not part of what runs."""
     given: Sequence[tuple[str, object]] = (
         ("--mode", options.mode),

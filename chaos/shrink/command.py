@@ -59,7 +59,11 @@ def find_kept(place: Path) -> list[Path]:
     if not is_run(place):
         return [place]
     chosen: dict[Signature, Path] = {}
-    for result in sorted(read_results(place), key=lambda one: (len(one.trial.plan), one.trial.scenario, one.trial.number)):
+    results = read_results(place)
+    # Where a clean run fails by itself, what failed after something was done is no failure of its own.
+    broken = {one.trial.scenario for one in results if not one.trial.plan and one.verdict is Verdict.FAIL}
+    results = [one for one in results if not one.trial.plan or one.trial.scenario not in broken]
+    for result in sorted(results, key=lambda one: (len(one.trial.plan), one.trial.scenario, one.trial.number)):
         kept = place / "artifacts" / Path(result.kept).name
         if result.verdict is Verdict.FAIL and result.trial.entry in ENTRIES and result.kept and kept.is_dir():
             chosen.setdefault(signature_of(result), kept)

@@ -111,7 +111,7 @@ def shrink_one(place: Path, order: Order, say: Say, start: Start | None = None) 
             returned = count_returns(bench, case, wanted, order.reruns)
             say(describe_rate("before", returned, order.reruns))
             if not returned:
-                say("NOT SHRUNK: the failure did not come back; chaos replay plays the trial again as it was")
+                say("NOT SHRUNK: the failure did not come back, or its scenario's clean run does not pass; chaos replay plays it as it was")
                 return Shrunk(case.scenario.name, wanted, 0, order.reruns, seconds=time.monotonic() - began)
             tries = choose_tries(returned, order.reruns)
             shrinker = Shrinker(
