@@ -51,6 +51,8 @@ class Options:
     require: str = ""
     depth: int | None = None
     html: str = ""
+    resume: str = ""
+    audit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Request:
     kills: int = DEFAULT_KILLS
     lack: str = ""
     html: Path | None = None
+    audit: int = 0
 
     @property
     def is_traced(self) -> bool:
@@ -81,9 +84,10 @@ class Request:
 
 def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
     """The request; `seed`, `jobs` and `out` stand in for what was not given."""
-    for name, value in (("runs", options.runs), ("jobs", options.jobs), ("stop-after", options.stop_after), ("depth", options.depth)):
+    for name in ("runs", "jobs", "stop_after", "depth", "audit"):
+        value = getattr(options, name)
         if value is not None and value < 1:
-            raise MisuseError(f"--{name} {value} must be at least 1")
+            raise MisuseError(f"--{name.replace('_', '-')} {value} must be at least 1")
     if options.seed is not None and options.seed < 0:
         raise MisuseError(f"--seed {options.seed} must not be negative")
     is_syscall = check_level(options.level) == SYSCALL
@@ -97,6 +101,8 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
         depth=_choose_depth(options, is_syscall),
     )
     scenarios = choose(options.mode, options.scenario or (str(DEFAULT_SCENARIO) if is_syscall else ""))
+    if is_syscall and options.audit:
+        raise MisuseError("--audit plays trials again from the zygote, which --level syscall has not; leave one of the two away")
     if is_syscall:
         check_syscalls(options.fault, limits.step, scenarios)
         scenarios = [replace(one, trials=(TrialSet(),)) for one in scenarios]  # one recording, from nothing
@@ -115,6 +121,7 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
         require=check_required(options.require),
         kills=options.runs or DEFAULT_KILLS,
         html=check_html(options.html, options.json, options.junit),
+        audit=options.audit or 0,
     )
 
 
@@ -190,6 +197,7 @@ def write_command(program: str, options: Options, seed: int) -> str:
         ("--stop-after", options.stop_after),
         ("--depth", options.depth),
         ("--require", options.require),
+        ("--audit", options.audit),
         ("--seed", seed),
     )
     words = [word for name, value in given if value not in (None, "") for word in (name, str(value))]

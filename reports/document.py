@@ -5,7 +5,7 @@ import msgspec
 from chaos.results import RUN_FORMAT, OracleVerdict, Signature, TrialResult, Verdict, find_judge, signature_of
 from reports.aggregate import Group, OracleCounts, ScenarioCounts, Summary, count_oracles, count_scenarios, group_troubles, summarise
 from reports.coverage import Cell, LabelCoverage, Zeros, measure_coverage
-from reports.load import Judgement, Run
+from reports.load import Audited, Judgement, Run
 from reports.repeat import format_plan, repeat_command
 from reports.words import describe_trial
 
@@ -57,6 +57,7 @@ class Document(msgspec.Struct, frozen=True):
     oracles: dict[str, OracleCounts]
     failures: tuple[Failure, ...]
     groups: tuple[FailureGroup, ...]
+    audit: tuple[Audited, ...]
     format: int = RUN_FORMAT
 
 
@@ -78,6 +79,7 @@ def make_document(run: Run) -> Document:
         oracles=count_oracles(run),
         failures=tuple(_make_failure(run, result) for group in groups for result in (group.first, *group.others)),
         groups=tuple(_make_group(run, group) for group in groups),
+        audit=run.audit,
     )
 
 

@@ -101,6 +101,8 @@ def render_notes(run: Run, summary: Summary) -> list[str]:
         lines.append(f"UNREACHABLE {', '.join(f'{count} {reason}' for reason, count in summary.reasons.items())}")
     if summary.sampled:
         lines.append(f"SAMPLED {summary.sampled} freezes with a lock held are left to a soak (trial sets with `held`)")
+    if run.audit:
+        lines.append(f"AUDIT compared={len(run.audit)} different={sum(bool(one.difference) for one in run.audit)}")
     if summary.unkilled:
         lines.append(f"NOTE steps = killed + unreachable + {len(summary.unkilled)} not killed in this run: {_first(summary.unkilled)}")
     if not run.config.labels:

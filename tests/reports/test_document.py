@@ -55,6 +55,7 @@ def test_the_document_says_what_the_report_says() -> None:
         "oracles": {"chain": {"pass": 1, "unknown": 0, "fail": 0}},
         "failures": [],
         "groups": [],
+        "audit": [],
     }
     assert (summary["runs"], summary["pass"], summary["kills"], summary["labels"]) == (2, 2, 1, {"adopt_exit": 1})
 
@@ -128,7 +129,7 @@ def test_every_field_stands_in_the_readme(kind: type[msgspec.Struct]) -> None:
     assert names and [name for name in names if f"`{name}`" not in section] == []
 
 
-LINES = ["SUMMARY", "LABELS", "FAULTS", "SCENARIO", "ORACLES", "COVERAGE", "ZERO", "NOTE", "UNREACHABLE", "SAMPLED"]
+LINES = ["SUMMARY", "AUDIT", "LABELS", "FAULTS", "SCENARIO", "ORACLES", "COVERAGE", "ZERO", "NOTE", "UNREACHABLE", "SAMPLED"]
 
 
 @pytest.mark.parametrize("line", LINES)
