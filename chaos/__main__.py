@@ -21,6 +21,7 @@ from rich.console import Console
 from chaos import console
 from chaos.campaign import CampaignResult
 from chaos.done import NOTHING, Done
+from chaos.judge_again import judge
 from chaos.launch import has_mounts, make_config, run_request, start_processes
 from chaos.listing import list_app
 from chaos.options import Options, Request, check_environment, check_html, check_junit, check_options, name_environment, write_command
@@ -52,6 +53,7 @@ app = typer.Typer(
 )
 app.add_typer(list_app, name="list")
 app.command("planted")(planted)
+app.command("judge")(judge)
 app.command("replay")(replay)
 app.command("shrink")(shrink)
 

@@ -23,7 +23,7 @@ from chaos.results import Action, OracleVerdict, Recording, Trial, TrialResult, 
 from chaos.saved import SavedStates
 from chaos.scenario import Scenario, to_json
 from chaos.stage import read_steps
-from chaos.transcript import Transcript, write_transcript
+from chaos.transcript import Transcript, unplace_question, write_transcript
 from chaos.trees import remove_tree
 from recovery.labels import Label
 
@@ -126,7 +126,8 @@ def _transcribe(
     scratch = directory / "scratch-history"
     scratch.mkdir()
     events = bench.oracle.judge(question | {"scratch": str(scratch), "history": True}).events
-    write_transcript(directory, Transcript(to_json(scenario), result, list(events), dict(converges_to)))
+    asked = unplace_question(question, directory)
+    write_transcript(directory, Transcript(to_json(scenario), result, list(events), dict(converges_to), asked))
 
 
 def _question(scenario: Scenario, trial: Trial, place: Place, reference: Reference, played: Played) -> dict[str, object]:
