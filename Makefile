@@ -73,13 +73,13 @@ bench-peers:
 ifneq ($(shell cat $(BENCH_READY) 2>/dev/null),$(CURDIR))
 .PHONY: $(BENCH_READY)
 endif
-$(BENCH_READY): pyproject.toml benchmarks/requirements-log.txt benchmarks/requirements-space.txt
+$(BENCH_READY): pyproject.toml benchmarks/requirements-log.txt benchmarks/requirements-space.txt benchmarks/requirements-recovery.txt
 	@candidate="$(PYTHON)"; $(RUNS) || { \
 		echo "make: $(PYTHON) is older than Python 3.11; say make PYTHON=/path/to/a/newer/python3"; exit 1; }
 	@echo "making the environment in $(BENCH_VENV)"
 	@"$(PYTHON)" -m venv --clear $(BENCH_VENV)
 	@$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
-	@for part in log space; do \
+	@for part in log space recovery; do \
 		$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/requirements-$$part.txt || \
 		echo "make: the peers of bench-$$part could not be installed; the benchmark names them as unavailable"; done
 	@printf '%s\n' "$(CURDIR)" > $@
