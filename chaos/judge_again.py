@@ -19,7 +19,6 @@ from chaos.results import RUN_FORMAT, OracleVerdict, TrialResult, Verdict, merge
 from chaos.transcript import Transcript, place_question, read_transcript
 from eventlog.errors import MisuseError
 
-
 TROUBLE = {"oracle-process", "request"}
 """Who speaks when no oracle did."""
 
