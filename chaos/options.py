@@ -50,6 +50,9 @@ class Options:
     level: str = STEP
     require: str = ""
     depth: int | None = None
+    html: str = ""
+    resume: str = ""
+    audit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,8 @@ class Request:
     require: str = ""
     kills: int = DEFAULT_KILLS
     lack: str = ""
+    html: Path | None = None
+    audit: int = 0
 
     @property
     def is_traced(self) -> bool:
@@ -79,9 +84,10 @@ class Request:
 
 def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
     """The request; `seed`, `jobs` and `out` stand in for what was not given."""
-    for name, value in (("runs", options.runs), ("jobs", options.jobs), ("stop-after", options.stop_after), ("depth", options.depth)):
+    for name in ("runs", "jobs", "stop_after", "depth", "audit"):
+        value = getattr(options, name)
         if value is not None and value < 1:
-            raise MisuseError(f"--{name} {value} must be at least 1")
+            raise MisuseError(f"--{name.replace('_', '-')} {value} must be at least 1")
     if options.seed is not None and options.seed < 0:
         raise MisuseError(f"--seed {options.seed} must not be negative")
     is_syscall = check_level(options.level) == SYSCALL
@@ -95,6 +101,8 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
         depth=_choose_depth(options, is_syscall),
     )
     scenarios = choose(options.mode, options.scenario or (str(DEFAULT_SCENARIO) if is_syscall else ""))
+    if is_syscall and options.audit:
+        raise MisuseError("--audit plays trials again from the zygote, which --level syscall has not; leave one of the two away")
     if is_syscall:
         check_syscalls(options.fault, limits.step, scenarios)
         scenarios = [replace(one, trials=(TrialSet(),)) for one in scenarios]  # one recording, from nothing
@@ -112,6 +120,8 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
         level=options.level,
         require=check_required(options.require),
         kills=options.runs or DEFAULT_KILLS,
+        html=check_html(options.html, options.json, options.junit),
+        audit=options.audit or 0,
     )
 
 
@@ -145,6 +155,17 @@ def check_junit(text: str, json: str) -> Path | None:
     return check_target("--junit", text)
 
 
+def check_html(text: str, *others: str) -> Path | None:
+    """The file for --html beside those of other reports; None when none was asked for."""
+    if not text:
+        return None
+    if text == "-":
+        raise MisuseError("--html -: name a file; standard output has the report for people")
+    if Path(text).absolute() in [Path(other).absolute() for other in others if other]:
+        raise MisuseError(f"--html {text}: is the file of another report too; give them different files")
+    return check_target("--html", text)
+
+
 def check_environment(environ: Mapping[str, str]) -> None:
     """Raise MisuseError where what is handed on to drivers cannot be had here: before the first of them says so."""
     space = environ.get("SESSION_SPACE", "")
@@ -161,7 +182,7 @@ def name_environment(environ: Mapping[str, str]) -> str:
 
 
 def write_command(program: str, options: Options, seed: int) -> str:
-    """The exact command that repeats a campaign. Where its files go (--out, --json, --junit) and how many work
+    """The exact command that repeats a campaign. Where its files go (--out, --json, --junit, --html) and how many work
     (--jobs) is not part of what runs."""
     given: Sequence[tuple[str, object]] = (
         ("--mode", options.mode),
@@ -176,6 +197,7 @@ def write_command(program: str, options: Options, seed: int) -> str:
         ("--stop-after", options.stop_after),
         ("--depth", options.depth),
         ("--require", options.require),
+        ("--audit", options.audit),
         ("--seed", seed),
     )
     words = [word for name, value in given if value not in (None, "") for word in (name, str(value))]

@@ -108,6 +108,7 @@ def test_a_failure_is_shown_in_full_and_its_like_by_name() -> None:
     assert shown.splitlines() == [
         "FAIL small kill at driver@1:s:1",
         "  reason    why",
+        "  signature fail by workspace of a path, nothing decided: content differs",
         "  oracle    workspace: content differs",
         "  path      a\\nb\\x1b[2J",
         "  expected  1111",
@@ -115,6 +116,7 @@ def test_a_failure_is_shown_in_full_and_its_like_by_name() -> None:
         "  event     session 5 call_settled",
         "  kept      runs/1/artifacts/x",
         "  replay    chaos replay runs/1/artifacts/x/trial.json --explain",
+        "  shrink    chaos shrink runs/1/artifacts/x",
         "  repeat    chaos --mode ci --scenario small --step driver@1:s:1 --fault kill --seed 7",
         "  likewise  7 more: " + "; ".join(f"kill at driver@1:s:{number}" for number in range(2, 7)) + "; ...",
     ]
@@ -124,7 +126,20 @@ def test_a_failure_is_shown_in_full_and_its_like_by_name() -> None:
 
 def test_a_trial_of_which_nothing_was_kept_has_no_replay() -> None:
     (group,) = group_troubles([make_trial(1, Verdict.FAIL)])
-    assert [line.split()[0] for line in render_group(group, CONFIG)] == ["FAIL", "reason", "repeat"]
+    assert [line.split()[0] for line in render_group(group, CONFIG)] == ["FAIL", "reason", "signature", "repeat"]
+
+
+def test_failures_of_one_signature_are_one_group_in_whatever_scenario() -> None:
+    def differ(place: str) -> OracleVerdict:
+        return OracleVerdict("workspace", Verdict.FAIL, f"content of {place} differs from 17", place)
+
+    one = make_plan(1, "kill", KILL, verdict=Verdict.FAIL, oracles=(differ("'a'"),))
+    alike = make_plan(4, "kill", DEEPER, scenario="other", verdict=Verdict.FAIL, oracles=(differ("'b'"),))
+    decided = make_plan(5, "kill", KILL, verdict=Verdict.FAIL, oracles=(differ("'a'"),), decisions=("adopt_exit",))
+    groups = group_troubles([decided, alike, one])
+    assert [(group.scenario, len(group.others)) for group in groups] == [("other", 1), ("small", 0)]
+    assert [group.signature.label for group in groups] == ["", "adopt_exit"]
+    assert "  likewise  1 more: small kill at driver@1:s:1" in render_group(groups[0], CONFIG)
 
 
 def test_no_more_than_ten_groups_are_shown() -> None:
