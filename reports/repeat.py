@@ -48,8 +48,8 @@ def format_action(action: Action) -> str:
     words = [action.do, action.at]
     if action.who:
         words += ["who", action.who] if action.do in AIMED else [action.who]
-    if action.do == "edit":
-        words += [json.dumps(action.path), "" if action.content is None else json.dumps(action.content)]
+    if action.path:
+        words += [json.dumps(text) for text in (action.path, action.content) if text is not None]
     return " ".join(filter(None, words))
 
 
