@@ -385,7 +385,7 @@ def expected_parts(work: Work, recording: Recording, trial: Trial) -> Mapping[st
     """What a trial of a set must end in: where interrupted calls are issued again and nothing else changes the end, what the set's clean
     run ended in."""
     later = trial.plan[len(work.trial_set.before) :]
-    if any(action.do == "edit" or action.who.startswith("command@") for action in later):
+    if any(action.do in ("edit", "turn") or action.who.startswith("command@") for action in later):
         return {}
     may_differ = work.scenario.on_interrupted != "reissue" and not work.trial_set.is_inside_recovery
     origin = work.origin or recording

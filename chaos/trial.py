@@ -146,7 +146,7 @@ def _question(scenario: Scenario, trial: Trial, place: Place, reference: Referen
         "on_interrupted": scenario.on_interrupted,
         "script_length": len(scenario.calls),
         "expect_finished": True,
-        "outside_edits": bool(played.edits) or any(action.do == "edit" for action in trial.plan),
+        "outside_edits": bool(played.edits) or any(action.do in ("edit", "turn") for action in trial.plan),
         "superseded": [list(held) for held in played.held],
         # Oracles are the same in every trial: that none of them is blind is shown once, on the clean run that must pass first.
         "suspect": trial.number == 0,

@@ -9,7 +9,7 @@ from chaos.results import OracleVerdict, Signature, TrialResult, Verdict, find_j
 from reports.coverage import has_all_fired, has_live_command
 from reports.load import Run, ScenarioSteps
 
-FAULTS = ("kill", "exec", "freeze", "again", "deeper", "edit", "lose", "syscall")
+FAULTS = ("kill", "exec", "freeze", "again", "deeper", "edit", "lose", "rollback", "clock", "race", "syscall")
 """Counted by name also when there was none, so that zeros are seen."""
 
 
@@ -110,7 +110,7 @@ def summarise(run: Run) -> Summary:
         again=_count(result.trial.fault == "again" and _count_fired([result], "kill") > 1 for result in results),
         deeper=_count(result.trial.fault == "deeper" and _count_fired([result], "kill") > 2 for result in results),
         syscall=_count(result.trial.entry == "syscall" and _count_fired([result], "kill") > 0 for result in results),
-        edits=_count_fired(results, "edit"),
+        edits=_count_fired(results, "edit") + _count_fired(results, "turn"),
         lost_calls=max((result.lost_calls for result in results), default=0),
         bound=max((result.bound for result in results), default=0),
         losses=_count_fired(results, "lose"),
