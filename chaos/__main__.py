@@ -27,6 +27,7 @@ from chaos.progress import make_progress
 from chaos.replay import replay
 from chaos.results import Verdict, merge_verdicts
 from chaos.rundir import RunDirectory
+from chaos.sim.options import LOCAL, SIM
 from chaos.syscalls.available import find_lack
 from chaos.syscalls.level import STEP, SYSCALL
 from eventlog.errors import MisuseError
@@ -69,11 +70,12 @@ def campaign(
     json: Annotated[str, typer.Option(metavar="F", help="also write everything the report says to F as JSON")] = "",
     junit: Annotated[str, typer.Option(metavar="F", help="also write each trial to F as a test case of JUnit XML")] = "",
     depth: Annotated[int | None, typer.Option(metavar="N", help="at most N kills a trial, one inside recovery from the other")] = None,
+    backend: Annotated[str, typer.Option(metavar="B", help="local or sim: real processes, or the engine in memory")] = LOCAL,
     require_coverage: Annotated[bool, typer.Option("--require-coverage", help="unknown unless each label acted on was decided")] = False,
 ) -> int:
     """Run a campaign: one clean run per scenario, then one trial per step, each judged by the oracle."""
     selection = (mode, seed, runs, budget, jobs, scenario, step, fault, plan, engine)
-    options = Options(*selection, out, stop_after, json, junit, require_coverage, level, require, depth)
+    options = Options(*selection, out, stop_after, json, junit, require_coverage, level, require, depth, backend)
     if context.invoked_subcommand is not None:
         if options != Options():
             raise MisuseError(f"options before {context.invoked_subcommand!r} belong to a campaign; put its own after it")
@@ -109,6 +111,7 @@ def _run_campaign(request: Request, options: Options) -> int:
     command = write_command(program, options, request.seed)
     # What repeats one trial begins with these words; its level is one of them.
     first_words = program if request.level == STEP else f"{program} --level {request.level}"
+    first_words += f" --backend {SIM}" if request.backend == SIM else ""
     config = make_config(request, command, first_words, options.scenario)
     with RunDirectory(request.out, config, time.monotonic) as directory, console.keep_traceback(directory.path):
         review = partial(_require_coverage, directory.path) if request.require_coverage else None
@@ -116,7 +119,7 @@ def _run_campaign(request: Request, options: Options) -> int:
         _print(repeat, f"run directory {directory.path}, {request.jobs} jobs")
         try:
             with make_progress(Console(file=sys.stdout)) as watcher:
-                start = start_processes(directory, request.engine, request.is_traced, has_mounts(request.scenarios))
+                start = start_processes(directory, request.engine, request.runner, has_mounts(request.scenarios))
                 result = run_request(request, directory, watcher, start, review)
             summary = summarise(_load(directory.path))
             directory.finish(result.verdict, result.reasons, msgspec.to_builtins(summary))
