@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from chaos.campaign import distrust
+from chaos.oracle.evidence import known
 from chaos.oracle.judging import is_decision
 from chaos.required import ALWAYS
 from chaos.results import Action, Recording, Trial, TrialResult, Verdict, merge_verdicts
@@ -16,9 +17,10 @@ from chaos.sim.plain import run_plainly
 from chaos.sim.play import OnStep, Play, Schedule
 from chaos.sim.process import Process
 from chaos.sim.workloads import Workload
-from chaos.sim.world import Durable, enter, open_session
+from chaos.sim.world import SESSION, Durable, enter, open_session
 from recovery.script import BashCall
 
+SETTLED = "settled"
 MARK = "simulated"
 """The kill mark of simulated processes, in reports."""
 
@@ -89,8 +91,11 @@ class Bench:
         verdict = merge_verdicts([one.verdict for one in verdicts])
         worst = next((one for one in verdicts if one.verdict is verdict), None)
         reason = "" if verdict is Verdict.PASS or worst is None else f"{worst.oracle}: {worst.detail}"
-        decided = tuple(str(event.payload["label"]) for event in evidence.stream().events if is_decision(event))
-        restores = [event.payload for event in evidence.stream().of_kind("restore_finished")]
+        stream = known(evidence.log).streams[SESSION]
+        decided = tuple(str(event.payload["label"]) for event in stream.events if is_decision(event))
+        if not decided and len(play.ends) > 1:
+            decided = (SETTLED,)  # a takeover that finds nothing to do commits no decision
+        restores = [event.payload for event in stream.of_kind("restore_finished")]
         result = TrialResult(
             trial, verdict, reason, tuple(play.faults), tuple(verdicts), tuple(play.ends), {one: decided.count(one) for one in decided},
             sum(one["restored"] for one in restores), sum(one["displaced"] for one in restores), 0.0, decisions=decided,

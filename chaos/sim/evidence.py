@@ -17,7 +17,7 @@ from chaos.oracle.load import Log
 from chaos.oracle.paths import escape_path
 from chaos.oracle.request import JudgeRequest
 from chaos.oracle.suspicion import doubt, run_oracle
-from chaos.oracle.values import Change, Entry, Event, EvidenceMissing, Exit, Finding, Listing, Stream
+from chaos.oracle.values import Change, Defect, Entry, Event, EvidenceMissing, Exit, Finding, Listing, Stream
 from chaos.results import OracleVerdict, Verdict
 from chaos.sim.tree import Tree, digest
 from chaos.sim.world import SESSION, SIDE, Durable
@@ -45,7 +45,7 @@ def gather(durable: Durable, wanted: Wanted | None) -> Evidence:
     """The evidence of one trial that has ended."""
     return Evidence(
         request=_make_request(durable, wanted),
-        log=Log(durable.store.log_id, {SESSION: _read_stream(durable)}, _read_blobs(durable), ()),
+        log=_read_log(durable),
         tree=list_tree(durable.tree),
         witness=bytes(durable.witness),
         acknowledged=tuple("".join(f"{line}\n" for line in lines).encode() for _, lines in sorted(durable.said.items())),
@@ -84,7 +84,8 @@ def digest_final(evidence: Evidence) -> str:
 
 def digest_history(evidence: Evidence) -> str:
     """The digest of the history."""
-    return history_digest(normalised_events(known(evidence.log).log_id, evidence.stream())) or ""
+    log = known(evidence.log)
+    return history_digest(normalised_events(log.log_id, log.streams[SESSION])) or ""
 
 
 def list_tree(tree: Tree) -> Listing:
@@ -123,15 +124,21 @@ def _make_request(durable: Durable, wanted: Wanted | None) -> JudgeRequest:
     )  # fmt: skip
 
 
-def _read_stream(durable: Durable) -> Stream:
+def _read_log(durable: Durable) -> Log:
+    """The log, its stream up to the first row that is malformed."""
     stored = durable.store.rows(StreamId(SESSION))
-    previous, events = bytes(32), []
+    previous, events, defects = bytes(32), list[Event](), tuple[Defect, ...]()
     for seq, row in enumerate(stored, 1):
-        events.append(_read_event(row, seq, previous))
+        try:
+            events.append(_read_event(row, seq, previous))
+        except rows.Malformed as problem:
+            defects = (Defect(SESSION, seq, str(problem)),)
+            break
         previous = row.hash
     listed = tuple(events)
     floor = max((event.epoch for event in listed), default=0)
-    return Stream(SESSION, floor, len(listed), previous, listed, fold_events(listed), True)
+    stream = Stream(SESSION, floor, len(stored), stored[-1].hash if stored else previous, listed, fold_events(listed), not defects)
+    return Log(durable.store.log_id, {SESSION: stream}, _read_blobs(durable), defects)
 
 
 def _read_event(row: Row, seq: int, previous: bytes) -> Event:

@@ -21,7 +21,7 @@ FAULTS = ("kill", "freeze", "again", "deeper", "race")
 SIMULATED_LABELS = frozenset(
     {
         Label.COMPLETE_RESTORE, Label.RESTORE_AND_RERUN, Label.RESTORE_AND_INTERRUPT, Label.RERUN_RESTORED, Label.INTERRUPT_RESTORED,
-        Label.ADOPT_EXIT, Label.REATTACH, Label.VOID_AND_RUN, Label.RUN_VOIDED,
+        Label.ADOPT_EXIT, Label.REATTACH, Label.VOID_AND_RUN, Label.RUN_VOIDED, Label.SETTLED,
     }
 )  # fmt: skip
 """The decisions that simulated faults lead to."""

@@ -5,7 +5,7 @@ A line, or what stands between semicolons, is one act, and between two acts anot
     echo WORDS [>> FILE | > FILE]     printf 'TEXT' [ARGUMENT] [>> FILE | > FILE]     cat FILE     rm FILE     mkdir DIRECTORY     exit N
 
 `> FILE` is two acts: the file is emptied, then written. `$CALL_KEY` stands for the attempt's key; `$WITNESS`, as a FILE, is the witness
-outside the workspace. Real bash does with these lines what is done here; a test compares the two.
+outside the workspace. Real bash does with these lines what is done here, but for what it says of a line that fails; a test compares them.
 """
 
 import shlex
@@ -19,6 +19,7 @@ from eventlog.events import Exit
 from recovery.space.memory import Act, Await, Finish, Say
 from recovery.space.request import CommandRequest
 
+_NOT_SIMULATED = (b"|", b"&", b"<", b"`", b"$(", b"*", b"?")
 VERBS = ("echo", "printf", "cat", "rm", "mkdir", "exit")
 WITNESS = "$WITNESS"
 GO_ON = Await(lambda: True)
@@ -42,6 +43,8 @@ Line = tuple[tuple[str, ...], str, str]
 @lru_cache(maxsize=4096)
 def parse(run: bytes) -> tuple[Line, ...]:
     """The acts of a command. Raises MisuseError for what is no part of the simulated shell."""
+    if any(sign in run for sign in _NOT_SIMULATED):
+        raise _refuse(run)
     lexer = shlex.shlex(run.decode("utf-8").replace("\n", " ; "), posix=True, punctuation_chars=";>")
     lexer.whitespace_split = True
     lines: list[Line] = []
@@ -60,11 +63,15 @@ def _read_line(words: list[str], run: bytes) -> Line:
     if len(words) > 2 and words[-2] in (">", ">>"):
         *words, redirect, target = words
     if words[0] not in VERBS or any(word in (">", ">>") for word in words):
-        raise MisuseError(
-            f"{run.decode('utf-8', 'replace')!r}: the simulation knows {', '.join(VERBS)}, with >> FILE or > FILE behind it; "
-            "run other commands with --backend local"
-        )
+        raise _refuse(run)
     return tuple(words), redirect, target
+
+
+def _refuse(run: bytes) -> MisuseError:
+    return MisuseError(
+        f"{run.decode('utf-8', 'replace')!r}: the simulation knows {', '.join(VERBS)}, with >> FILE or > FILE behind it; "
+        "run other commands with --backend local"
+    )
 
 
 def make_program(world: Surroundings) -> Callable[[CommandRequest], Iterator[Act]]:
