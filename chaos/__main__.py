@@ -33,6 +33,7 @@ from chaos.results import Verdict, merge_verdicts
 from chaos.resume import FREE, check_resumed, check_same, take_up
 from chaos.rundir import Config, RunDirectory, lock_run, read_config
 from chaos.shrink.command import shrink
+from chaos.sim.options import LOCAL, SIM
 from chaos.syscalls.available import find_lack
 from chaos.syscalls.level import STEP, SYSCALL
 from eventlog.errors import MisuseError
@@ -78,6 +79,7 @@ def campaign(
     json: Annotated[str, typer.Option(metavar="F", help="also write everything the report says to F as JSON")] = "",
     junit: Annotated[str, typer.Option(metavar="F", help="also write each trial to F as a test case of JUnit XML")] = "",
     depth: Annotated[int | None, typer.Option(metavar="N", help="at most N kills a trial, one inside recovery from the other")] = None,
+    backend: Annotated[str, typer.Option(metavar="B", help="local or sim: real processes, or the engine in memory")] = LOCAL,
     require_coverage: Annotated[bool, typer.Option("--require-coverage", help="unknown unless each label acted on was decided")] = False,
     html: Annotated[str, typer.Option(metavar="F", help="also write the report to F as one HTML page")] = "",
     resume: Annotated[str, typer.Option(metavar="DIR", help="go on with a campaign that was killed")] = "",
@@ -85,7 +87,7 @@ def campaign(
 ) -> int:
     """Run a campaign: one clean run per scenario, then one trial per step, each judged by the oracle."""
     selection = (mode, seed, runs, budget, jobs, scenario, step, fault, plan, engine)
-    options = Options(*selection, out, stop_after, json, junit, require_coverage, level, require, depth, html, resume, audit)
+    options = Options(*selection, out, stop_after, json, junit, require_coverage, level, require, depth, html, resume, audit, backend)
     if context.invoked_subcommand is not None:
         if options != Options():
             raise MisuseError(f"options before {context.invoked_subcommand!r} belong to a campaign; put its own after it")
@@ -125,6 +127,7 @@ def _run_campaign(request: Request, options: Options) -> int:
     command = write_command(program, options, request.seed)
     # What repeats one trial begins with these words; its level is one of them.
     first_words = program if request.level == STEP else f"{program} --level {request.level}"
+    first_words += f" --backend {SIM}" if request.backend == SIM else ""
     asked = {name: value for name, value in dataclasses.asdict(options).items() if name not in FREE}
     config = make_config(request, command, first_words, options.scenario, asked)
     with _open_run(request, options, config) as (directory, done), console.keep_traceback(directory.path):
@@ -133,7 +136,7 @@ def _run_campaign(request: Request, options: Options) -> int:
         _print(repeat, f"run directory {directory.path}, {request.jobs} jobs")
         try:
             with make_progress(Console(file=sys.stdout)) as watcher:
-                start = start_processes(directory, request.engine, request.is_traced, has_mounts(request.scenarios))
+                start = start_processes(directory, request.engine, request.runner, has_mounts(request.scenarios))
                 result = run_request(request, directory, watcher, start, review, done)
             summary = summarise(_load(directory.path))
             directory.finish(result.verdict, result.reasons, msgspec.to_builtins(summary))

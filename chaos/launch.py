@@ -20,8 +20,10 @@ from chaos.pool import Pool
 from chaos.results import Trial, TrialResult, Verdict, merge_verdicts
 from chaos.rundir import Config, KnownLabel, RunDirectory, describe_scenarios
 from chaos.scenario import Scenario
+from chaos.sim.campaign import Simulation
+from chaos.sim.options import SIM, SIMULATED_LABELS
 from chaos.syscalls.enumerate import FAULT, enumerate_kills
-from chaos.syscalls.level import RUNNER, SYSCALL
+from chaos.syscalls.level import SYSCALL
 from chaos.transcript import Transcript, read_transcript
 from chaos.trial_set import TrialSet
 from chaos.volume import NAMESPACE
@@ -77,14 +79,18 @@ def make_config(
         options=dict(options or {}),
         engine_digest=digest_engine(request.engine),
         harness_digest=digest_harness(),
-        labels=tuple(KnownLabel(label.value, label not in NOT_ACTED_ON, UNREACHABLE_LABELS.get(label, "")) for label in Label),
+        labels=tuple(KnownLabel(label.value, label not in NOT_ACTED_ON, _why_unreachable(label, request.backend)) for label in Label),
     )
 
 
-def start_processes(run: RunDirectory, engine: Path | None, is_traced: bool = False, mounts: bool = False) -> StartZygote:
-    """What starts the real zygotes of a run (of the syscall level when it `is_traced`, in mount namespaces of their own with `mounts`);
-    their standard error goes to its directory."""
-    command = [*(NAMESPACE if mounts else ()), *zygote_command(engine), *(["--runner", RUNNER] if is_traced else [])]
+def _why_unreachable(label: Label, backend: str) -> str:
+    return "not simulated" if backend == SIM and label not in SIMULATED_LABELS else UNREACHABLE_LABELS.get(label, "")
+
+
+def start_processes(run: RunDirectory, engine: Path | None, runner: str = "", mounts: bool = False) -> StartZygote:
+    """What starts the real zygotes of a run (with another `runner` than their own where one is named, in mount namespaces of their own with
+    `mounts`); their standard error goes to its directory."""
+    command = [*(NAMESPACE if mounts else ()), *zygote_command(engine), *(["--runner", runner] if runner else [])]
     return lambda slot: ProcessZygote(command, run.path / "zygotes" / f"{slot}.txt", slot=slot)
 
 
@@ -116,7 +122,9 @@ def run_request(
     """
     scenarios = [one for one in request.scenarios if not describe_missing(one)]
     with open_area() as area, open_pool(start, request.jobs) as pool:
-        if request.level == SYSCALL and request.lack:
+        if request.backend == SIM:
+            result = Simulation(pool, run, watcher).run(request.session, request.limits, request.seed)
+        elif request.level == SYSCALL and request.lack:
             result = _record_only(scenarios, Campaign(pool, run, area, watcher))
         else:
             audit = Audit(request.audit, transcribe if request.audit else None)

@@ -1,5 +1,6 @@
 """What a person asks of a campaign, checked and turned into values. Each mistake is one sentence with the next command."""
 
+import os
 import re
 import shlex
 import tempfile
@@ -16,9 +17,12 @@ from chaos.drivers import HANDED_ON
 from chaos.plan import FAULTS
 from chaos.results import Action
 from chaos.scenario import Scenario
+from chaos.sim.options import LOCAL, SIM, check_backend, check_simulation
+from chaos.sim.options import RUNNER as SIM_RUNNER
 from chaos.step import format_step, parse_short_step
 from chaos.syscalls.enumerate import DEFAULT_KILLS
 from chaos.syscalls.level import DEFAULT_SCENARIO, STEP, SYSCALL, check_level, check_required, check_syscalls
+from chaos.syscalls.level import RUNNER as SYSCALL_RUNNER
 from chaos.trial_set import TrialSet
 from eventlog.errors import MisuseError
 from recovery.space.bubblewrap import choose_bubblewrap, parse_space
@@ -53,6 +57,7 @@ class Options:
     html: str = ""
     resume: str = ""
     audit: int | None = None
+    backend: str = LOCAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,14 @@ class Request:
     lack: str = ""
     html: Path | None = None
     audit: int = 0
+    backend: str = LOCAL
+    session: str = ""
+    """The simulated session that was asked for, "" for all."""
+
+    @property
+    def runner(self) -> str:
+        """The runner of its zygotes, "" for the one that they have of themselves."""
+        return SIM_RUNNER if self.backend == SIM else SYSCALL_RUNNER if self.is_traced else ""
 
     @property
     def is_traced(self) -> bool:
@@ -91,6 +104,8 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
     if options.seed is not None and options.seed < 0:
         raise MisuseError(f"--seed {options.seed} must not be negative")
     is_syscall = check_level(options.level) == SYSCALL
+    if check_backend(options.backend) == SIM:
+        return _check_simulated(options, seed, out)
     limits = Limits(
         runs=None if is_syscall else options.runs,
         budget_secs=parse_duration(options.budget) if options.budget else None,
@@ -122,6 +137,27 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
         kills=options.runs or DEFAULT_KILLS,
         html=check_html(options.html, options.json, options.junit),
         audit=options.audit or 0,
+    )
+
+
+def _check_simulated(options: Options, seed: int, out: Path) -> Request:
+    """A simulation: one runner for each core, as it never waits."""
+    plan = _check_plan(options)
+    check_simulation(options, plan)
+    step = format_step(parse_short_step(options.step, "--step")) if options.step else ""
+    budget = parse_duration(options.budget) if options.budget else None
+    return Request(
+        mode=options.mode,
+        seed=seed if options.seed is None else options.seed,
+        scenarios=(),
+        limits=Limits(options.runs, budget, options.stop_after, step, options.fault, plan),
+        jobs=options.jobs or os.cpu_count() or 1,
+        engine=check_engine(options.engine),
+        out=Path(options.out) if options.out else out,
+        json=_check_json(options.json),
+        junit=check_junit(options.junit, options.json),
+        backend=SIM,
+        session=options.scenario,
     )
 
 
@@ -186,6 +222,7 @@ def write_command(program: str, options: Options, seed: int) -> str:
     (--jobs) is not part of what runs."""
     given: Sequence[tuple[str, object]] = (
         ("--mode", options.mode),
+        ("--backend", "" if options.backend == LOCAL else options.backend),
         ("--level", "" if options.level == STEP else options.level),
         ("--runs", options.runs),
         ("--budget", options.budget),

@@ -20,7 +20,7 @@ FAULTS = {
     "(chaos/README has what can be lost)",
     "rollback": "a kill at a commit, and the log's files put back as they were one, two or three commits before",
     "clock": "the clock that drivers read jumps, forward or backward, by hours or years: at a step, or with a kill",
-    "race": "three drivers: two are frozen at steps of their own while a third runs to the end, then woken, in either order",
+    "race": "two or three drivers at once: some are frozen or held at steps while another goes on, then all go on, in either order",
     "syscall": "SIGKILL by strace as an unprepared `recovery run` enters one of its system calls (--level syscall)",
     "again": "a second kill, inside the recovery from a first one; all placements must converge to one final state",
     "deeper": "a third kill (--depth N: and more), inside the recovery from the second one; it must converge to the same state",
