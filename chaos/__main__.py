@@ -21,7 +21,16 @@ from chaos import console
 from chaos.campaign import CampaignResult
 from chaos.launch import has_mounts, make_config, run_request, start_processes
 from chaos.listing import list_app
-from chaos.options import Options, Request, check_environment, check_junit, check_options, name_environment, write_command
+from chaos.options import (
+    Options,
+    Request,
+    check_environment,
+    check_junit,
+    check_options,
+    name_environment,
+    write_command,
+    write_target_words,
+)
 from chaos.planted.command import planted
 from chaos.progress import make_progress
 from chaos.replay import replay
@@ -29,6 +38,8 @@ from chaos.results import Verdict, merge_verdicts
 from chaos.rundir import RunDirectory
 from chaos.syscalls.available import find_lack
 from chaos.syscalls.level import STEP, SYSCALL
+from chaos.target.launch import make_target_config, run_target_request
+from chaos.target.options import check_target_options
 from eventlog.errors import MisuseError
 from reports.aggregate import group_troubles, summarise
 from reports.coverage import find_gaps
@@ -70,10 +81,17 @@ def campaign(
     junit: Annotated[str, typer.Option(metavar="F", help="also write each trial to F as a test case of JUnit XML")] = "",
     depth: Annotated[int | None, typer.Option(metavar="N", help="at most N kills a trial, one inside recovery from the other")] = None,
     require_coverage: Annotated[bool, typer.Option("--require-coverage", help="unknown unless each label acted on was decided")] = False,
+    target: Annotated[str, typer.Option(metavar="CMD", help="kill this program instead (chaos/README, Targets)")] = "",
+    check: Annotated[str, typer.Option(metavar="CMD", help="of a target: says by its exit code whether the end is right")] = "",
+    workload: Annotated[int | None, typer.Option(metavar="N", help="of a target: it plays the standard workload of N steps")] = None,
+    kill: Annotated[str, typer.Option(metavar="K", help="of a target: tree (the default) or main")] = "",
+    starts: Annotated[int | None, typer.Option(metavar="N", help="of a target: how often it is started after a kill")] = None,
+    patience: Annotated[str, typer.Option(metavar="TIME", help="of a target: how long one start may take")] = "",
 ) -> int:
     """Run a campaign: one clean run per scenario, then one trial per step, each judged by the oracle."""
     selection = (mode, seed, runs, budget, jobs, scenario, step, fault, plan, engine)
     options = Options(*selection, out, stop_after, json, junit, require_coverage, level, require, depth)
+    options = replace(options, target=target, check=check, workload=workload, kill=kill, starts=starts, patience=patience)
     if context.invoked_subcommand is not None:
         if options != Options():
             raise MisuseError(f"options before {context.invoked_subcommand!r} belong to a campaign; put its own after it")
@@ -81,7 +99,8 @@ def campaign(
     drawn = secrets.randbelow(1 << 32)
     chosen = drawn if seed is None else seed
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    request = check_options(options, drawn, 2 * (os.cpu_count() or 1), Path("chaos-runs") / f"{stamp}-{chosen}")
+    check_request = check_target_options if target else check_options
+    request = check_request(options, drawn, 2 * (os.cpu_count() or 1), Path("chaos-runs") / f"{stamp}-{chosen}")
     if SYSCALL in (request.level, request.require):
         request = replace(request, lack=find_lack())
     return _run_campaign(request, options)
@@ -110,14 +129,19 @@ def _run_campaign(request: Request, options: Options) -> int:
     # What repeats one trial begins with these words; its level is one of them.
     first_words = program if request.level == STEP else f"{program} --level {request.level}"
     config = make_config(request, command, first_words, options.scenario)
+    if request.target is not None:
+        config = make_target_config(config, request.target, write_target_words(first_words, options))
     with RunDirectory(request.out, config, time.monotonic) as directory, console.keep_traceback(directory.path):
         review = partial(_require_coverage, directory.path) if request.require_coverage else None
         repeat = f"seed {request.seed}, repeat with: {command}"
         _print(repeat, f"run directory {directory.path}, {request.jobs} jobs")
         try:
             with make_progress(Console(file=sys.stdout)) as watcher:
-                start = start_processes(directory, request.engine, request.is_traced, has_mounts(request.scenarios))
-                result = run_request(request, directory, watcher, start, review)
+                if request.target is not None:
+                    result = run_target_request(request, directory, watcher)
+                else:
+                    start = start_processes(directory, request.engine, request.is_traced, has_mounts(request.scenarios))
+                    result = run_request(request, directory, watcher, start, review)
             summary = summarise(_load(directory.path))
             directory.finish(result.verdict, result.reasons, msgspec.to_builtins(summary))
             run = _load(directory.path)

@@ -19,6 +19,7 @@ from chaos.scenario import Scenario
 from chaos.step import format_step, parse_short_step
 from chaos.syscalls.enumerate import DEFAULT_KILLS
 from chaos.syscalls.level import DEFAULT_SCENARIO, STEP, SYSCALL, check_level, check_required, check_syscalls
+from chaos.target.target import Target
 from chaos.trial_set import TrialSet
 from eventlog.errors import MisuseError
 from recovery.space.bubblewrap import choose_bubblewrap, parse_space
@@ -50,6 +51,12 @@ class Options:
     level: str = STEP
     require: str = ""
     depth: int | None = None
+    target: str = ""
+    check: str = ""
+    workload: int | None = None
+    kill: str = ""
+    starts: int | None = None
+    patience: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,7 @@ class Request:
     require: str = ""
     kills: int = DEFAULT_KILLS
     lack: str = ""
+    target: Target | None = None
 
     @property
     def is_traced(self) -> bool:
@@ -79,11 +87,8 @@ class Request:
 
 def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
     """The request; `seed`, `jobs` and `out` stand in for what was not given."""
-    for name, value in (("runs", options.runs), ("jobs", options.jobs), ("stop-after", options.stop_after), ("depth", options.depth)):
-        if value is not None and value < 1:
-            raise MisuseError(f"--{name} {value} must be at least 1")
-    if options.seed is not None and options.seed < 0:
-        raise MisuseError(f"--seed {options.seed} must not be negative")
+    check_numbers(options)
+    _refuse_target_options(options)
     is_syscall = check_level(options.level) == SYSCALL
     limits = Limits(
         runs=None if is_syscall else options.runs,
@@ -115,11 +120,28 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
     )
 
 
-def parse_duration(text: str) -> float:
+def check_numbers(options: Options) -> None:
+    """MisuseError for a count below 1, or a seed below 0."""
+    counts = (("runs", options.runs), ("jobs", options.jobs), ("stop-after", options.stop_after), ("depth", options.depth))
+    for name, value in (*counts, ("starts", options.starts)):
+        if value is not None and value < 1:
+            raise MisuseError(f"--{name} {value} must be at least 1")
+    if options.seed is not None and options.seed < 0:
+        raise MisuseError(f"--seed {options.seed} must not be negative")
+
+
+def _refuse_target_options(options: Options) -> None:
+    """What only a target has, where there is none."""
+    for name, value in write_target_options(options):
+        if value not in (None, ""):
+            raise MisuseError(f"{name} belongs to a program of somebody else's; name it with --target CMD")
+
+
+def parse_duration(text: str, option: str = "--budget") -> float:
     """Seconds from `90s`, `1.5m`, `500ms` or `2h`."""
     match = _DURATION.match(text)
     if match is None or float(match["number"]) == 0:
-        raise MisuseError(f"--budget {text!r} is no duration; write 90s, 1.5m or 2h")
+        raise MisuseError(f"{option} {text!r} is no duration; write 90s, 1.5m or 2h")
     return float(match["number"]) * _UNIT_SECS[match["unit"]]
 
 
@@ -164,7 +186,7 @@ def write_command(program: str, options: Options, seed: int) -> str:
     """The exact command that repeats a campaign. Where its files go (--out, --json, --junit) and how many work
     (--jobs) is not part of what runs."""
     given: Sequence[tuple[str, object]] = (
-        ("--mode", options.mode),
+        ("--mode", "" if options.target else options.mode),
         ("--level", "" if options.level == STEP else options.level),
         ("--runs", options.runs),
         ("--budget", options.budget),
@@ -176,11 +198,30 @@ def write_command(program: str, options: Options, seed: int) -> str:
         ("--stop-after", options.stop_after),
         ("--depth", options.depth),
         ("--require", options.require),
+        *write_target_options(options),
         ("--seed", seed),
     )
     words = [word for name, value in given if value not in (None, "") for word in (name, str(value))]
     flags = ["--require-coverage"] if options.require_coverage else []
     return shlex.join([*shlex.split(program), *words, *flags])
+
+
+def write_target_options(options: Options) -> Sequence[tuple[str, object]]:
+    """What says which target is meant, and how it is treated."""
+    return (
+        ("--target", options.target),
+        ("--check", options.check),
+        ("--workload", options.workload),
+        ("--kill", options.kill),
+        ("--starts", options.starts),
+        ("--patience", options.patience),
+    )
+
+
+def write_target_words(program: str, options: Options) -> str:
+    """The first words of each command that repeats one trial of a target: the program, and which target is meant."""
+    words = [word for name, value in write_target_options(options) if value not in (None, "") for word in (name, str(value))]
+    return shlex.join([*shlex.split(program), *words])
 
 
 def _choose_depth(options: Options, is_syscall: bool) -> Depth:
