@@ -38,6 +38,7 @@ from chaos.results import Verdict, merge_verdicts
 from chaos.rundir import RunDirectory
 from chaos.syscalls.available import find_lack
 from chaos.syscalls.level import STEP, SYSCALL
+from chaos.target.compare import compare
 from chaos.target.launch import make_target_config, run_target_request
 from chaos.target.options import check_target_options
 from eventlog.errors import MisuseError
@@ -58,6 +59,7 @@ app = typer.Typer(
 app.add_typer(list_app, name="list")
 app.command("planted")(planted)
 app.command("replay")(replay)
+app.command("compare")(compare)
 
 
 @app.callback(invoke_without_command=True)

@@ -18,11 +18,12 @@ LOG = "log.sqlite"
 
 
 @dataclass(frozen=True, slots=True)
-class _Session:
-    """What the oracle has to be told of a session: its stream, and how many calls its script has."""
+class KnownSession:
+    """What the oracle has to be told of a session: its stream, and how many calls its script has. `kinds` are those of its events."""
 
     stream: str
     script_length: int
+    kinds: tuple[str, ...]
 
 
 class LogCheck:
@@ -39,12 +40,12 @@ class LogCheck:
 
     def judge(self, place: TargetPlace, *, suspect: bool = False) -> tuple[OracleVerdict, ...]:
         """What the oracle says of the one log below the state directory; with `suspect` each part of it is doubted."""
-        logs = sorted(place.state.rglob(LOG))
+        logs = find_logs(place)
         if len(logs) != 1:
             found = "CHAOS_STATE holds no log of this engine" if not logs else f"CHAOS_STATE holds {len(logs)} logs of this engine"
             return (OracleVerdict(CHECK, Verdict.UNKNOWN, f"nobody judges this target: {found}; give --check CMD or --workload N"),)
         try:
-            session = _read_session(logs[0], place.directory / "copied")
+            session = read_session(logs[0], place.directory / "copied")
         except (CrashworthyError, OSError) as error:
             return (OracleVerdict(CHECK, Verdict.UNKNOWN, f"the log cannot be read: {error}"),)
         scratch = place.directory / "scratch"
@@ -60,7 +61,12 @@ class LogCheck:
         return verdicts
 
 
-def _read_session(log: Path, copies: Path) -> _Session:
+def find_logs(place: TargetPlace) -> list[Path]:
+    """The logs below a state directory."""
+    return sorted(place.state.rglob(LOG))
+
+
+def read_session(log: Path, copies: Path) -> KnownSession:
     """The log's own session, read from a copy: a plain open of a killed log would change it. Raises CrashworthyError, OSError."""
     copies.mkdir()
     try:
@@ -69,7 +75,8 @@ def _read_session(log: Path, copies: Path) -> _Session:
                 shutil.copyfile(file, copies / file.name)
         with contextlib.closing(Reader.open(str(copies / LOG))) as reader:
             stream = next(row.id for row in reader.streams() if row.origin is None and row.parent is None)
-            indexes = [getattr(stored.event, "script_index", None) for stored in reader.events(stream)]
-        return _Session(stream, 1 + max((index for index in indexes if index is not None), default=-1))
+            events = [stored.event for stored in reader.events(stream)]
+        indexes = [index for event in events if (index := getattr(event, "script_index", None)) is not None]
+        return KnownSession(stream, 1 + max(indexes, default=-1), tuple(event.kind for event in events))
     finally:
         remove_tree(copies)

@@ -31,7 +31,8 @@ LOG_ORACLE = "workspace-equals-log"
 
 class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A target. `command` and `check` are words, none for no check; `workload` is the number of steps of the standard workload, 0 for
-    another; `is_traced` when it is killed in system calls. `is_judged` is false where somebody else judges the end."""
+    another; `is_traced` when it is killed in system calls. `is_judged` is false where somebody else judges the end. What is
+    in the directory `seed` stands in the workspace before the first start."""
 
     command: tuple[str, ...]
     check: tuple[str, ...] = ()
@@ -42,6 +43,7 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     is_traced: bool = False
     is_judged: bool = True
     quiet_secs: float = QUIET_SECS
+    seed: str = ""
 
     @property
     def judges(self) -> tuple[str, ...]:

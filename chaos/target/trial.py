@@ -21,6 +21,7 @@ from chaos.target.check import Checker
 from chaos.target.place import TargetPlace, make_place
 from chaos.target.play import TargetPlay, TargetPlayed, read_announced, read_passes
 from chaos.target.target import ENTRY, NAME, Target
+from chaos.trees import copy_tree
 from eventlog.errors import MisuseError
 
 STEP_NAME = "small letters, digits, '.', '-' and '_'"
@@ -30,6 +31,8 @@ def run_target(target: Target, trial: Trial, directory: Path, given: Mapping[str
     """One trial in an empty directory. Never raises for what the target does."""
     began = time.monotonic()
     place = make_place(directory)
+    if target.seed:
+        copy_tree(Path(target.seed), place.work)
     played = TargetPlay(target, place, trial.plan, given, checker.pid).run()
     judged = checker.judge(place, len(played.ends), suspect=not trial.plan) if played.has_finished else ()
     return _conclude(trial, played, (*played.findings, *judged), time.monotonic() - began)
