@@ -139,6 +139,7 @@ class Campaign:
         enumerate_one: Enumerate = enumerate_trials,
         done: Done = NOTHING,
         audit: Audit = NO_AUDIT,
+        required: Callable[..., frozenset[str]] = required_oracles,
     ) -> None:
         self._pool = pool
         self._run = run
@@ -147,6 +148,7 @@ class Campaign:
         self._clock = clock
         self._kept_in_trouble: dict[Trial, str] = {}
         self._enumerate_one = enumerate_one
+        self._required = required
         self._numbers: dict[str, int] = {}
         self._done = done
         self._known_recordings = done.group_recordings()
@@ -199,7 +201,7 @@ class Campaign:
             work = numbered[1]
             with self._directory(zygote, _clean_trial(work)) as directory:
                 recording = zygote.record(work.scenario, work.trial_set.before, directory)
-                required = required_oracles(work.scenario, work.trial_set.before)
+                required = self._required(work.scenario, work.trial_set.before)
                 # A kill that the session went on after needs no recovery, so that none is left to be killed again.
                 checked = distrust_recording(recording, required, work.trial_set.label, may_end=work.trial_set.depth >= LEAST)
                 return msgspec.structs.replace(checked, result=self._keep(checked.result, directory))
@@ -280,7 +282,7 @@ class Campaign:
         def ask(zygote: Zygote, task: _Task) -> TrialResult:
             with self._directory(zygote, task.trial) as directory:
                 result = self._play(zygote, task, directory, key_of(task.trial) in audited)
-                required = required_oracles(task.work.scenario, task.trial.plan, converges=bool(task.converges_to))
+                required = self._required(task.work.scenario, task.trial.plan, converges=bool(task.converges_to))
                 return self._keep(distrust(result, required), directory)
 
         for news in self._pool.work([] if results and is_enough() else left, ask, lambda task: task.work.group):
