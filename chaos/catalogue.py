@@ -63,6 +63,11 @@ MODES = {
     "auto": Mode(
         "sessions that go from the log to a checkpoint store when a limit is crossed: killed at every step of that", ("auto",), _keep
     ),
+    "corrupt": Mode(
+        "files of a session that was cut or has finished are damaged, a bit, a block or an end at a time: every command tells it, or "
+        "answers as before; then the session is driven on",
+        ("corrupt",), _keep,
+    ),
     "soak": Mode(
         "every scenario without limits: every step of every call is killed, in every set, and every third kill inside recovery",
         ("ci", "regression", "lost", "stale", "checkpoint", "auto", "redrive"), widen, Depth(3),

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from chaos.area import open_area
 from chaos.campaign import Campaign, CampaignResult, Enumerate, Watcher, Work
+from chaos.corrupt.draw import enumerate_damage, required_of_damage
 from chaos.enumeration import Enumeration, enumerate_trials
 from chaos.needs import describe_missing
 from chaos.options import Request
 from chaos.pool import Pool
+from chaos.required import required_oracles
 from chaos.results import TrialResult, Verdict, merge_verdicts
 from chaos.rundir import Config, KnownLabel, RunDirectory, describe_scenarios
 from chaos.scenario import Scenario
@@ -27,6 +29,10 @@ from recovery.labels import NOT_ACTED_ON, Label
 
 StartZygote = Callable[[int], Zygote]
 Review = Callable[[CampaignResult], CampaignResult]
+
+CORRUPT = "corrupt"
+RUNNERS = {CORRUPT: "chaos.corrupt.runner"}
+"""The modes whose trials are no plays of plans alone, with the module that plays them."""
 
 
 UNREACHABLE_LABELS = {
@@ -72,10 +78,10 @@ def make_config(request: Request, command: str, program: str, scenario_argument:
     )
 
 
-def start_processes(run: RunDirectory, engine: Path | None, is_traced: bool = False, mounts: bool = False) -> StartZygote:
-    """What starts the real zygotes of a run (of the syscall level when it `is_traced`, in mount namespaces of their own with `mounts`);
-    their standard error goes to its directory."""
-    command = [*(NAMESPACE if mounts else ()), *zygote_command(engine), *(["--runner", RUNNER] if is_traced else [])]
+def start_processes(run: RunDirectory, engine: Path | None, runner: str = "", mounts: bool = False) -> StartZygote:
+    """What starts the real zygotes of a run (with the module `runner` where it is no plain one, in mount namespaces of their own with
+    `mounts`); their standard error goes to its directory."""
+    command = [*(NAMESPACE if mounts else ()), *zygote_command(engine), *(["--runner", runner] if runner else [])]
     return lambda slot: ProcessZygote(command, run.path / "zygotes" / f"{slot}.txt", slot=slot)
 
 
@@ -100,7 +106,8 @@ def run_request(request: Request, run: RunDirectory, watcher: Watcher, start: St
         if request.level == SYSCALL and request.lack:
             result = _record_only(scenarios, Campaign(pool, run, area, watcher))
         else:
-            campaign = Campaign(pool, run, area, watcher, enumerate_one=_choose_enumeration(request))
+            require = required_of_damage if request.mode == CORRUPT else required_oracles
+            campaign = Campaign(pool, run, area, watcher, enumerate_one=_choose_enumeration(request), require=require)
             result = campaign.run(scenarios, request.limits, request.seed)
     result = _tell_lack(request, result)
     result = review(result) if review else result
@@ -108,7 +115,14 @@ def run_request(request: Request, run: RunDirectory, watcher: Watcher, start: St
     return result
 
 
+def choose_runner(request: Request) -> str:
+    """The module that answers for a campaign's zygotes; "" for the plain one."""
+    return RUNNER if request.is_traced else RUNNERS.get(request.mode, "")
+
+
 def _choose_enumeration(request: Request) -> Enumerate:
+    if request.mode == CORRUPT:
+        return lambda recording, scenario, trial_set, first: enumerate_damage(recording, first, request.seed)
     if not request.is_traced:
         return enumerate_trials
     return lambda recording, scenario, trial_set, first: enumerate_kills(recording, first, request.kills, request.seed, request.limits.step)

@@ -13,6 +13,7 @@ from chaos.catalogue import MODES, check_mode, choose
 from chaos.console import check_target
 from chaos.depth import Depth
 from chaos.drivers import HANDED_ON
+from chaos.enumeration import OF_OWN_RUNNERS
 from chaos.plan import FAULTS
 from chaos.results import Action
 from chaos.scenario import Scenario
@@ -85,6 +86,7 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
     if options.seed is not None and options.seed < 0:
         raise MisuseError(f"--seed {options.seed} must not be negative")
     is_syscall = check_level(options.level) == SYSCALL
+    check_own_mode(options.mode, options.step, options.depth, is_syscall)
     limits = Limits(
         runs=None if is_syscall else options.runs,
         budget_secs=parse_duration(options.budget) if options.budget else None,
@@ -113,6 +115,15 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
         require=check_required(options.require),
         kills=options.runs or DEFAULT_KILLS,
     )
+
+
+def check_own_mode(mode: str, step: str, depth: int | None, is_syscall: bool) -> None:
+    """What a mode with a runner of its own cannot be asked for, by MisuseError."""
+    if mode not in OF_OWN_RUNNERS:
+        return
+    for name, is_given in (("--step", bool(step)), ("--depth", depth is not None), (f"--level {SYSCALL}", is_syscall)):
+        if is_given:
+            raise MisuseError(f"{name} is about kills at steps, and mode {mode} has its own faults; leave {name} away")
 
 
 def parse_duration(text: str) -> float:

@@ -4,9 +4,10 @@ A trial of one plain kill is named by its step; any other by its plan in text fo
 
     kill STEP                        freeze STEP who ROLE@EPOCH       wait STEP
     kill who ROLE@EPOCH              start                            end | wake | killed | release ROLE@EPOCH
-    edit STEP "PATH" "CONTENT"       edit STEP "PATH" (removed)
+    edit STEP "PATH" "CONTENT"       edit STEP "PATH" (removed)       lose | keep STEP "WHAT"
+    parked ROLE@EPOCH "WORDS"        person "COMMAND"                 corrupt "WHAT" "DAMAGE"
 
-PATH and CONTENT are JSON strings of ASCII; STEP is left out where none is waited for.
+What stands in quotes are JSON strings of ASCII; STEP is left out where none is waited for.
 """
 
 import json
@@ -48,8 +49,8 @@ def format_action(action: Action) -> str:
     words = [action.do, action.at]
     if action.who:
         words += ["who", action.who] if action.do in AIMED else [action.who]
-    if action.do == "edit":
-        words += [json.dumps(action.path), "" if action.content is None else json.dumps(action.content)]
+    if action.path:
+        words += [json.dumps(text) for text in (action.path, action.content) if text is not None]
     return " ".join(filter(None, words))
 
 
