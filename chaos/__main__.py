@@ -22,7 +22,7 @@ from chaos import console
 from chaos.campaign import CampaignResult
 from chaos.done import NOTHING, Done
 from chaos.judge_again import judge
-from chaos.launch import has_mounts, make_config, run_request, start_processes
+from chaos.launch import choose_runner, has_mounts, make_config, run_request, start_processes
 from chaos.listing import list_app
 from chaos.options import (
     Options,
@@ -163,7 +163,7 @@ def _run_campaign(request: Request, options: Options) -> int:
                 if request.target is not None:
                     result = run_target_request(request, directory, watcher)
                 else:
-                    start = start_processes(directory, request.engine, request.runner, has_mounts(request.scenarios))
+                    start = start_processes(directory, request.engine, choose_runner(request), has_mounts(request.scenarios))
                     result = run_request(request, directory, watcher, start, review, done)
             summary = summarise(_load(directory.path))
             directory.finish(result.verdict, result.reasons, msgspec.to_builtins(summary))

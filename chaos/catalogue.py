@@ -68,6 +68,11 @@ MODES = {
         "commands, the space ended behind a driver's back, races of three drivers",
         ("faults",), _keep,
     ),
+    "corrupt": Mode(
+        "files of a session that was cut or has finished are damaged, a bit, a block or an end at a time: every command tells it, or "
+        "answers as before; then the session is driven on",
+        ("corrupt",), _keep,
+    ),
     "soak": Mode(
         "every scenario without limits: every step of every call is killed, in every set, and every third kill inside recovery",
         ("ci", "regression", "lost", "stale", "checkpoint", "auto", "redrive", "faults"), widen, Depth(3),

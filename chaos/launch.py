@@ -11,12 +11,14 @@ from typing import Any
 
 from chaos.area import open_area
 from chaos.campaign import Audit, Campaign, CampaignResult, Enumerate, Watcher, Work
+from chaos.corrupt.draw import enumerate_damage, required_of_damage
 from chaos.done import NOTHING, Done
 from chaos.enumeration import Enumeration, enumerate_trials
 from chaos.fingerprint import digest_engine, digest_harness
 from chaos.needs import describe_missing
 from chaos.options import Request
 from chaos.pool import Pool
+from chaos.required import required_oracles
 from chaos.results import Trial, TrialResult, Verdict, merge_verdicts
 from chaos.rundir import Config, KnownLabel, RunDirectory, describe_scenarios
 from chaos.scenario import Scenario
@@ -33,6 +35,10 @@ from recovery.labels import NOT_ACTED_ON, Label
 
 StartZygote = Callable[[int], Zygote]
 Review = Callable[[CampaignResult], CampaignResult]
+
+CORRUPT = "corrupt"
+RUNNERS = {CORRUPT: "chaos.corrupt.runner"}
+"""The modes whose trials are no plays of plans alone, with the module that plays them."""
 
 
 UNREACHABLE_LABELS = {
@@ -127,8 +133,10 @@ def run_request(
         elif request.level == SYSCALL and request.lack:
             result = _record_only(scenarios, Campaign(pool, run, area, watcher))
         else:
+            require = required_of_damage if request.mode == CORRUPT else required_oracles
             audit = Audit(request.audit, transcribe if request.audit else None)
-            campaign = Campaign(pool, run, area, watcher, enumerate_one=_choose_enumeration(request), done=done, audit=audit)
+            enumerate_one = _choose_enumeration(request)
+            campaign = Campaign(pool, run, area, watcher, enumerate_one=enumerate_one, done=done, audit=audit, require=require)
             result = campaign.run(scenarios, request.limits, request.seed)
     result = _tell_lack(request, result)
     result = review(result) if review else result
@@ -136,7 +144,14 @@ def run_request(
     return result
 
 
+def choose_runner(request: Request) -> str:
+    """The module that answers for a campaign's zygotes; "" for the plain one."""
+    return request.runner or RUNNERS.get(request.mode, "")
+
+
 def _choose_enumeration(request: Request) -> Enumerate:
+    if request.mode == CORRUPT:
+        return lambda recording, scenario, trial_set, first: enumerate_damage(recording, first, request.seed)
     if not request.is_traced:
         return enumerate_trials
     return lambda recording, scenario, trial_set, first: enumerate_kills(recording, first, request.kills, request.seed, request.limits.step)

@@ -14,6 +14,7 @@ from chaos.catalogue import MODES, check_mode, choose
 from chaos.console import check_target
 from chaos.depth import Depth
 from chaos.drivers import HANDED_ON
+from chaos.enumeration import OF_OWN_RUNNERS
 from chaos.plan import FAULTS
 from chaos.results import Action
 from chaos.scenario import Scenario
@@ -110,6 +111,7 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
     is_syscall = check_level(options.level) == SYSCALL
     if check_backend(options.backend) == SIM:
         return _check_simulated(options, seed, out)
+    check_own_mode(options.mode, options.step, options.depth, is_syscall)
     limits = Limits(
         runs=None if is_syscall else options.runs,
         budget_secs=parse_duration(options.budget) if options.budget else None,
@@ -180,6 +182,15 @@ def _refuse_target_options(options: Options) -> None:
     for name, value in write_target_options(options):
         if value not in (None, ""):
             raise MisuseError(f"{name} belongs to a program of somebody else's; name it with --target CMD")
+
+
+def check_own_mode(mode: str, step: str, depth: int | None, is_syscall: bool) -> None:
+    """What a mode with a runner of its own cannot be asked for, by MisuseError."""
+    if mode not in OF_OWN_RUNNERS:
+        return
+    for name, is_given in (("--step", bool(step)), ("--depth", depth is not None), (f"--level {SYSCALL}", is_syscall)):
+        if is_given:
+            raise MisuseError(f"{name} is about kills at steps, and mode {mode} has its own faults; leave {name} away")
 
 
 def parse_duration(text: str, option: str = "--budget") -> float:

@@ -9,7 +9,7 @@ from chaos.results import OracleVerdict, Signature, TrialResult, Verdict, find_j
 from reports.coverage import has_all_fired, has_live_command
 from reports.load import Run, ScenarioSteps
 
-FAULTS = ("kill", "exec", "freeze", "again", "deeper", "edit", "lose", "rollback", "clock", "race", "syscall")
+FAULTS = ("kill", "exec", "freeze", "again", "deeper", "edit", "lose", "rollback", "clock", "race", "syscall", "corrupt")
 """Counted by name also when there was none, so that zeros are seen."""
 
 

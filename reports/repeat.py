@@ -4,10 +4,10 @@ A trial of one plain kill is named by its step; any other by its plan in text fo
 
     kill STEP                        freeze STEP who ROLE@EPOCH       wait STEP
     kill who ROLE@EPOCH              start                            end | wake | killed | release ROLE@EPOCH
-    edit STEP "PATH" "CONTENT"       edit STEP "PATH" (removed)       lose STEP "WHAT"
-    keep STEP "log"                  parked ROLE@EPOCH "WORDS"        person "COMMAND"
+    edit STEP "PATH" "CONTENT"       edit STEP "PATH" (removed)       lose | keep STEP "WHAT"
+    parked ROLE@EPOCH "WORDS"        person "COMMAND"                 corrupt "WHAT" "DAMAGE"
 
-PATH, CONTENT and the like are JSON strings of ASCII; STEP is left out where none is waited for.
+What stands in quotes are JSON strings of ASCII; STEP is left out where none is waited for.
 """
 
 import json

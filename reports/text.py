@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from chaos.results import OracleVerdict, Trial, TrialResult, signature_of
 from reports.aggregate import Group, OracleCounts, ScenarioCounts, Summary, count_oracles, count_scenarios
 from reports.coverage import Coverage, measure_coverage
+from reports.damage import render_damage
 from reports.load import Run, RunConfig
 from reports.repeat import TARGET, repeat_command, replay_command, shrink_command
 from reports.words import describe_fault, describe_trial, escape
@@ -21,6 +22,7 @@ def render_report(run: Run, summary: Summary, groups: Sequence[Group]) -> list[s
     lines += render_notes(run, summary)
     lines += render_scenarios(count_scenarios(run))
     lines += render_oracles(count_oracles(run))
+    lines += render_damage(run.results)
     lines += render_coverage(measure_coverage(run))
     return lines + render_summary(summary)
 
