@@ -258,4 +258,6 @@ def read_steady(file: Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(file.read_text())
     steady = {name: document[name] for name in ("format", "verdict", "reasons", "seed", "command", "failures", "groups", "audit")}
     scenarios = [{name: one[name] for name in ("scenario", "trials", "kills", "freezes")} for one in document["scenarios"]]
-    return steady | {"summary": {name: document["summary"][name] for name in STEADY}, "scenarios": scenarios}
+    summary = {name: document["summary"][name] for name in STEADY}
+    summary["unkilled"] = sorted(summary["unkilled"])  # which of two processes passes its step first is chance
+    return steady | {"summary": summary, "scenarios": scenarios}
