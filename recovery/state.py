@@ -438,7 +438,8 @@ def _fold_placed(state: SessionState, event: events.SessionPlaced, place: str) -
     opened = msgspec.structs.replace(
         state.opened, workspace=event.workspace, root_identity=event.root_identity, ledger_id=event.ledger_id, generation=event.generation
     )
-    return replace(state, opened=opened, is_placed=True)
+    modes = replace(state.modes, store=decode_bytes(event.store, "store")) if event.store else state.modes
+    return replace(state, opened=opened, modes=modes, is_placed=True)
 
 
 def _replayable(event: events.AttemptStarted) -> str:
