@@ -60,7 +60,7 @@ OF_SPACES = ("end-told-before-record", "running-key-evicted", "start-time-ignore
 # By a test of the suite of checkpoint stores.
 OF_CHECKPOINTS = ("damaged-checkpoint-believed",)
 # By a test of the suite of redrivers.
-OF_REDRIVERS = ("attempt-counted-late", "good-start-resets", "living-driver-restarted")
+OF_REDRIVERS = ("attempt-counted-late", "good-start-resets", "living-driver-restarted", "start-ahead-forgotten")
 # By a test of the suite of sessions.
 OF_SESSIONS = ("settled-key-run-again", "fork-keeps-root")
 SOUND = """
