@@ -57,6 +57,7 @@ VERBS: Mapping[str, Verb] = {
     "end": Verb("wait for a process's end", ("who",)),
     "edit": Verb("somebody else writes or removes a file of the workspace", ("at", ""), "path"),
     "lose": Verb("something of the session is taken away", ("at", ""), "loss"),
+    "cut": Verb("the power is lost while this is under way (--mode powerloss)", ("at",)),
     "keep": Verb("the log's files are copied, to be put back later", ("at",), "copy"),
     "parked": Verb("a driver must have ended with 78 and these words", ("who",), "sentence"),
     "person": Verb("a person runs a command of recovery as the next driver", (), "command"),

@@ -63,6 +63,10 @@ MODES = {
     "auto": Mode(
         "sessions that go from the log to a checkpoint store when a limit is crossed: killed at every step of that", ("auto",), _keep
     ),
+    "powerloss": Mode(
+        "the power is lost at every operation on the disk of scenarios/powerloss: a driver recovers from each state that the disk may hold",
+        ("powerloss",), _keep,
+    ),
     "soak": Mode(
         "every scenario without limits: every step of every call is killed, in every set, and every third kill inside recovery",
         ("ci", "regression", "lost", "stale", "checkpoint", "auto", "redrive"), widen, Depth(3),

@@ -14,6 +14,9 @@ from chaos.enumeration import Enumeration, enumerate_trials
 from chaos.needs import describe_missing
 from chaos.options import Request
 from chaos.pool import Pool
+from chaos.powerloss.enumerate import MODE as POWERLOSS
+from chaos.powerloss.enumerate import RUNNER as POWERLOSS_RUNNER
+from chaos.powerloss.enumerate import enumerate_cuts
 from chaos.results import TrialResult, Verdict, merge_verdicts
 from chaos.rundir import Config, KnownLabel, RunDirectory, describe_scenarios
 from chaos.scenario import Scenario
@@ -21,12 +24,14 @@ from chaos.syscalls.enumerate import FAULT, enumerate_kills
 from chaos.syscalls.level import RUNNER, SYSCALL
 from chaos.trial_set import TrialSet
 from chaos.volume import NAMESPACE
-from chaos.zygote_client import ProcessZygote, Zygote, zygote_command
+from chaos.zygote_client import ANSWER_SECS, ProcessZygote, Zygote, zygote_command
 from eventlog.errors import MisuseError
 from recovery.labels import NOT_ACTED_ON, Label
 
 StartZygote = Callable[[int], Zygote]
 Review = Callable[[CampaignResult], CampaignResult]
+POWERLOSS_SECS = 900.0
+"""A cut is answered for when every state of the disk at it has been tried."""
 
 
 UNREACHABLE_LABELS = {
@@ -72,11 +77,17 @@ def make_config(request: Request, command: str, program: str, scenario_argument:
     )
 
 
-def start_processes(run: RunDirectory, engine: Path | None, is_traced: bool = False, mounts: bool = False) -> StartZygote:
-    """What starts the real zygotes of a run (of the syscall level when it `is_traced`, in mount namespaces of their own with `mounts`);
-    their standard error goes to its directory."""
-    command = [*(NAMESPACE if mounts else ()), *zygote_command(engine), *(["--runner", RUNNER] if is_traced else [])]
-    return lambda slot: ProcessZygote(command, run.path / "zygotes" / f"{slot}.txt", slot=slot)
+def find_runner(request: Request) -> str:
+    """The module that plays the trials of a request, "" for that of the steps."""
+    return RUNNER if request.is_traced else POWERLOSS_RUNNER if request.mode == POWERLOSS else ""
+
+
+def start_processes(run: RunDirectory, engine: Path | None, runner: str = "", mounts: bool = False) -> StartZygote:
+    """What starts the real zygotes of a run (with another `runner` than that of the steps, in mount namespaces of their own with
+    `mounts`); their standard error goes to its directory."""
+    command = [*(NAMESPACE if mounts else ()), *zygote_command(engine), *(["--runner", runner] if runner else [])]
+    answer_secs = POWERLOSS_SECS if runner == POWERLOSS_RUNNER else ANSWER_SECS
+    return lambda slot: ProcessZygote(command, run.path / "zygotes" / f"{slot}.txt", answer_secs, slot=slot)
 
 
 @contextlib.contextmanager
@@ -103,12 +114,15 @@ def run_request(request: Request, run: RunDirectory, watcher: Watcher, start: St
             campaign = Campaign(pool, run, area, watcher, enumerate_one=_choose_enumeration(request))
             result = campaign.run(scenarios, request.limits, request.seed)
     result = _tell_lack(request, result)
+    result = _tell_states(result) if request.mode == POWERLOSS else result
     result = review(result) if review else result
     run.history.note("campaign ended", verdict=result.verdict)
     return result
 
 
 def _choose_enumeration(request: Request) -> Enumerate:
+    if request.mode == POWERLOSS:
+        return lambda recording, scenario, trial_set, first: enumerate_cuts(recording, first, request.seed)
     if not request.is_traced:
         return enumerate_trials
     return lambda recording, scenario, trial_set, first: enumerate_kills(recording, first, request.kills, request.seed, request.limits.step)
@@ -129,13 +143,23 @@ def _tell_lack(request: Request, result: CampaignResult) -> CampaignResult:
     return replace(result, reasons=reasons, verdict=merge_verdicts([result.verdict, Verdict.UNKNOWN]) if is_required else result.verdict)
 
 
-def record_steps(scenarios: Sequence[Scenario], engine: Path | None, jobs: int) -> list[Enumeration]:
-    """The steps of each scenario's clean run, for `chaos list steps`. MisuseError when a clean run does not pass."""
+def _tell_states(result: CampaignResult) -> CampaignResult:
+    """The result of a campaign of power losses, unknown instead of a pass when no disk was tried but as it was."""
+    if any(one.states for one in result.results):
+        return result
+    reasons = (*result.reasons, "no state of a disk was tried that differs from the disk as it was")
+    return replace(result, reasons=reasons, verdict=merge_verdicts([result.verdict, Verdict.UNKNOWN]))
+
+
+def record_steps(scenarios: Sequence[Scenario], engine: Path | None, jobs: int, mode: str = "") -> list[Enumeration]:
+    """The steps of each scenario's clean run, for `chaos list steps`; the cuts in the mode `powerloss`. MisuseError when a clean run does
+    not pass."""
+    runner = POWERLOSS_RUNNER if mode == POWERLOSS else ""
     works = [Work(scenario, trial_set) for scenario in scenarios for trial_set in scenario.trials]
     with open_area() as area:
         config = Config(0, "list", "chaos list steps", jobs, 0, describe_scenarios(scenarios))
         with RunDirectory(area / "run", config, time.monotonic) as run:
-            start = start_processes(run, engine, mounts=has_mounts(scenarios))
+            start = start_processes(run, engine, runner, has_mounts(scenarios))
             with open_pool(start, jobs) as pool:
                 recordings = Campaign(pool, run, area, Silent()).record(works)
     for recording in recordings:
@@ -144,6 +168,8 @@ def record_steps(scenarios: Sequence[Scenario], engine: Path | None, jobs: int) 
             raise MisuseError(
                 f"{recording.scenario}: its clean run does not pass ({reason}); chaos --scenario {recording.scenario} shows more"
             )
+    if runner:
+        return [enumerate_cuts(one, 1, 0) for one in recordings]
     return [enumerate_trials(one, work.scenario, work.trial_set) for one, work in zip(recordings, works, strict=True)]
 
 

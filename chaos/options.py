@@ -14,6 +14,7 @@ from chaos.console import check_target
 from chaos.depth import Depth
 from chaos.drivers import HANDED_ON
 from chaos.plan import FAULTS
+from chaos.powerloss.enumerate import MODE as POWERLOSS
 from chaos.results import Action
 from chaos.scenario import Scenario
 from chaos.step import format_step, parse_short_step
@@ -85,6 +86,8 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
     if options.seed is not None and options.seed < 0:
         raise MisuseError(f"--seed {options.seed} must not be negative")
     is_syscall = check_level(options.level) == SYSCALL
+    if is_syscall and options.mode == POWERLOSS:
+        raise MisuseError(f"--level {SYSCALL} kills one process, and the mode {POWERLOSS} ends them all; leave one of the two away")
     limits = Limits(
         runs=None if is_syscall else options.runs,
         budget_secs=parse_duration(options.budget) if options.budget else None,

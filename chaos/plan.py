@@ -18,6 +18,7 @@ FAULTS = {
     "lose": "the workspace or another part of the session is taken away: at a step, between calls, after a crash, after the last call "
     "(chaos/README has what can be lost)",
     "syscall": "SIGKILL by strace as an unprepared `recovery run` enters one of its system calls (--level syscall)",
+    "power": "the power is lost: nothing but a legal state of the disk is left, under another boot id (--mode powerloss)",
     "again": "a second kill, inside the recovery from a first one; all placements must converge to one final state",
     "deeper": "a third kill (--depth N: and more), inside the recovery from the second one; it must converge to the same state",
 }

@@ -9,7 +9,7 @@ from chaos.results import OracleVerdict, TrialResult, Verdict
 from reports.coverage import has_all_fired, has_live_command
 from reports.load import Run, ScenarioSteps
 
-FAULTS = ("kill", "exec", "freeze", "again", "deeper", "edit", "lose", "syscall")
+FAULTS = ("kill", "exec", "freeze", "again", "deeper", "edit", "lose", "syscall", "power")
 """Counted by name also when there was none, so that zeros are seen."""
 
 
@@ -50,6 +50,9 @@ class Summary(msgspec.Struct, frozen=True, rename={"passed": "pass"}):
     reasons: dict[str, int]
     unkilled: tuple[str, ...]
     sampled: int = 0
+    states: int = 0
+    pruned: int = 0
+    states_rate: float = 0.0
 
 
 class ScenarioCounts(msgspec.Struct, frozen=True):
@@ -120,6 +123,9 @@ def summarise(run: Run) -> Summary:
         reasons=dict(sorted(Counter(step.reason for one in run.scenarios for step in one.unreachable).items())),
         unkilled=tuple(name for one, mine in zip(run.scenarios, killed, strict=True) for name in _find_unkilled(one, mine)),
         sampled=_count(step.reason == "sampled" for one in run.scenarios for step in one.not_frozen),
+        states=(states := sum(result.states for result in results)),
+        pruned=sum(result.pruned for result in results),
+        states_rate=round(states / run.seconds, 1) if run.seconds else 0.0,
     )
 
 
