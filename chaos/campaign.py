@@ -194,7 +194,8 @@ class Campaign:
         nearest = _find_nearest(plan, passed) if plan else None
         for work, recording in passed:
             one = self._enumerate_one(recording, work.scenario, work.trial_set, self._number(work))
-            if work is nearest and not _has_trial(work.scenario, plan, recordings, works):
+            is_new = not any(trial.plan == plan for trial in one.trials)
+            if work is nearest and is_new and not _has_trial(work.scenario, plan, recordings, works):
                 one = add_trial(one, plan)
             made.append(self._make(work, recording, one))
         return made

@@ -17,6 +17,8 @@ from chaos.pool import Pool
 from chaos.results import TrialResult, Verdict, merge_verdicts
 from chaos.rundir import Config, KnownLabel, RunDirectory, describe_scenarios
 from chaos.scenario import Scenario
+from chaos.swarm.draws import enumerate_drawn
+from chaos.swarm.pairs import enumerate_pairs
 from chaos.syscalls.enumerate import FAULT, enumerate_kills
 from chaos.syscalls.level import RUNNER, SYSCALL
 from chaos.trial_set import TrialSet
@@ -109,6 +111,10 @@ def run_request(request: Request, run: RunDirectory, watcher: Watcher, start: St
 
 
 def _choose_enumeration(request: Request) -> Enumerate:
+    if request.mode == "pairwise":
+        return enumerate_pairs
+    if request.mode == "random":
+        return enumerate_drawn(request.seed)
     if not request.is_traced:
         return enumerate_trials
     return lambda recording, scenario, trial_set, first: enumerate_kills(recording, first, request.kills, request.seed, request.limits.step)

@@ -94,7 +94,8 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
         plan=_check_plan(options),
         depth=_choose_depth(options, is_syscall),
     )
-    scenarios = choose(options.mode, options.scenario or (str(DEFAULT_SCENARIO) if is_syscall else ""))
+    wanted = options.scenario or (str(DEFAULT_SCENARIO) if is_syscall else "")
+    scenarios = choose(options.mode, wanted, seed=seed if options.seed is None else options.seed, runs=options.runs)
     if is_syscall:
         check_syscalls(options.fault, limits.step, scenarios)
         scenarios = [replace(one, trials=(TrialSet(),)) for one in scenarios]  # one recording, from nothing

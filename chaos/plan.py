@@ -21,6 +21,8 @@ FAULTS = {
     "rollback": "a kill at a commit, and the log's files put back as they were one, two or three commits before",
     "clock": "the clock that drivers read jumps, forward or backward, by hours or years: at a step, or with a kill",
     "race": "three drivers: two are frozen at steps of their own while a third runs to the end, then woken, in either order",
+    "pair": "two faults in one trial: each pair of kinds that can follow one another, in either order (--mode pairwise)",
+    "random": "one fault or two, drawn by the seed with the workload they fall into (--mode random)",
     "syscall": "SIGKILL by strace as an unprepared `recovery run` enters one of its system calls (--level syscall)",
     "again": "a second kill, inside the recovery from a first one; all placements must converge to one final state",
     "deeper": "a third kill (--depth N: and more), inside the recovery from the second one; it must converge to the same state",
