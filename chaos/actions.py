@@ -24,6 +24,7 @@ A plan is a list of actions, carried out one after the other. In text they are j
     keep STEP "log"             the log's files are copied while the process waits at the step, to be put back by `lose "log"`
     parked ROLE@EPOCH "WORDS"   that driver must have ended with 78, and its last line on stderr have these words
     person "COMMAND"            a person runs `recovery COMMAND`, the state directory its first argument, as the next driver
+    corrupt "WHAT" "DAMAGE"     bytes of a file of the session are others (mode corrupt; chaos/corrupt/damage.py)
 
 Without `start` the next driver begins when none runs any more and the session is not finished. What is still held when the plan has
 ended is released, and the session driven to its end.
@@ -35,6 +36,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from chaos.corrupt.damage import check_target, format_damage, parse_damage
 from chaos.losses import LOSSES
 from chaos.results import Action
 from chaos.step import STEP_FORM, format_step, parse_step
@@ -66,6 +68,7 @@ VERBS: Mapping[str, Verb] = {
     "keep": Verb("the log's files are copied, to be put back later", ("at",), "copy"),
     "parked": Verb("a driver must have ended with 78 and these words", ("who",), "sentence"),
     "person": Verb("a person runs a command of recovery as the next driver", (), "command"),
+    "corrupt": Verb("bytes of a file of the session are others", (), "target"),
 }
 ROLES = "driver, spawner, shim.K, worker, redriver or command"
 _JUMP = re.compile(r"(?P<sign>[+-])(?P<number>[1-9][0-9]{0,5})(?P<unit>[shdy])\Z")
@@ -102,7 +105,7 @@ def check_action(action: Action, where: str = "plan") -> Action:
     if (action.at and action.who) or given not in (verb.takes or ("",)):
         wanted = " or ".join({"at": "a step (at)", "who": "a process (who)", "": "nothing"}[one] for one in verb.takes or ("",))
         raise MisuseError(f"{where}: {action.do} takes {wanted}; found at = {action.at!r}, who = {action.who!r}")
-    if bool(verb.names) != bool(action.path) or (action.content is not None and verb.names != "path"):
+    if bool(verb.names) != bool(action.path) or (action.content is not None and verb.names not in ("path", "target")):
         needs = f"{action.do} needs a {verb.names} in quotes" if verb.names else f"{action.do} takes no path or content"
         raise MisuseError(f"{where}: {needs}")
     if action.do == "turn" and not is_kind(action.content or ""):
@@ -113,6 +116,9 @@ def check_action(action: Action, where: str = "plan") -> Action:
         raise MisuseError(f'{where}: unknown copy {action.path!r}; what can be kept is "log"')
     if verb.names == "loss" and action.path not in LOSSES:
         raise MisuseError(f"{where}: unknown loss {action.path!r}; use {', '.join(LOSSES)} (chaos list faults tells more)")
+    if verb.names == "target":
+        content = format_damage(parse_damage(action.content or "", where))
+        return Action("", action.do, path=check_target(action.path, where), content=content)
     at = format_step(parse_step(action.at, where)) if action.at else ""
     who = "@".join(map(str, parse_who(action.who, where))) if action.who else ""
     return Action(at, action.do, who, action.path, action.content)

@@ -31,6 +31,11 @@ def _keep_recoveries(sets: tuple[TrialSet, ...]) -> tuple[TrialSet, ...]:
     return tuple(one for one in sets if one.label)
 
 
+def _keep_kills(sets: tuple[TrialSet, ...]) -> tuple[TrialSet, ...]:
+    """The sets of plain kills, without their freezes."""
+    return tuple(replace(one, freeze=()) for one in sets if not (one.label or one.does or one.back or one.race or one.then))
+
+
 MODES = {
     "ci": Mode(
         "the gate: every scenario, the heavier sets of trials sampled (`ci`), and a drawn few kills of depth 3",
@@ -71,6 +76,11 @@ MODES = {
         "commands, the space ended behind a driver's back, races of three drivers",
         ("faults",), _keep,
     ),
+    "twice": Mode(
+        "exhaustive depth 2: after each kill of the sets without a label a second kill at each step of the recovery from it, but for those "
+        "that left a state equal to that of another",
+        ("ci", "regression"), _keep_kills, Depth(2, least=2),
+    ),
     "pairwise": Mode(
         "pairs of faults: each two kinds of kills, freezes, edits, losses and jumps of the clock in one trial, in either order",
         ("search",), _keep,
@@ -78,6 +88,11 @@ MODES = {
     "random": Mode(
         "a swarm: workloads and plans drawn from the seed, with some kinds of faults each; what was drawn stands in config.json", (), _keep,
         draw=draw_scenarios,
+    ),
+    "corrupt": Mode(
+        "files of a session that was cut or has finished are damaged, a bit, a block or an end at a time: every command tells it, or "
+        "answers as before; then the session is driven on",
+        ("corrupt",), _keep,
     ),
     "soak": Mode(
         "every scenario without limits: every step of every call is killed, in every set, and every third kill inside recovery",

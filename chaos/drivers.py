@@ -21,8 +21,9 @@ from recovery.settings import read_settings
 from recovery.space.kernel import name_process
 
 HARNESS_FAILED = 99
-REDRIVE = ("redrive", "--backoff", "0.01", "--seed", "1")
-"""How a redriver is started: a short pause between two drivers, always the same."""
+REDRIVE = ("redrive", "--backoff", "0.01", "--seed", "1", "--ready", "0")
+"""How a redriver is started: a short pause between two drivers, always the same; no start is counted ahead, as that would hang on how long
+drivers run."""
 FIRST_REDRIVER = 1001
 """Redrivers are counted from here, where drivers have their epochs."""
 PERSON = "person:"

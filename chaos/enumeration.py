@@ -14,6 +14,8 @@ from chaos.trial_set import TrialSet
 from eventlog.errors import MisuseError
 
 EXEC_STEP = "driver@1:outcome.commit.before:1"
+OF_OWN_RUNNERS = ("corrupt",)
+"""What is done by trials that a runner of their own plays: entry and fault have its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,8 @@ def _has_exec(steps: Sequence[str], trial_set: TrialSet) -> bool:
 def add_trial(one: Enumeration, plan: tuple[Action, ...]) -> Enumeration:
     """The enumeration with one trial more, of a plan that somebody gave."""
     number = max((trial.number for trial in one.trials), default=0) + 1
-    return replace(one, trials=(*one.trials, Trial(number, one.scenario, plan)))
+    entry, fault = (one.does, one.does) if one.does in OF_OWN_RUNNERS else ("fork", "kill")
+    return replace(one, trials=(*one.trials, Trial(number, one.scenario, plan, entry, fault)))
 
 
 def _choose_killed(

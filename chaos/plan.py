@@ -25,9 +25,13 @@ FAULTS = {
     "random": "one fault or two, drawn by the seed with the workload they fall into (--mode random)",
     "syscall": "SIGKILL by strace as an unprepared `recovery run` enters one of its system calls (--level syscall)",
     "again": "a second kill, inside the recovery from a first one; all placements must converge to one final state",
+    "corrupt": "bytes of a file of the session are others: log, write-ahead log, contents, ledger, checkpoints (--mode corrupt)",
     "deeper": "a third kill (--depth N: and more), inside the recovery from the second one; it must converge to the same state",
 }
-UNREACHABLE_REASONS = ("lock held", "not in this scenario", "process already gone by then", "platform", "not yet", "sampled", "not drawn")
+UNREACHABLE_REASONS = (
+    "lock held", "not in this scenario", "process already gone by then", "platform", "not yet", "sampled", "not drawn",
+    "changes nothing", "equal state",
+)
 
 
 def find_unfired(trial: Trial, faults: Sequence[Fault]) -> list[Action]:

@@ -1,11 +1,20 @@
 """Which oracles must have spoken before a trial may pass: one that was left out proves nothing. Pure."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from chaos.results import Action
 from chaos.scenario import Scenario
 
 ALWAYS = frozenset({"workspace-equals-log", "chain", "order", "fencing", "laundering", "acknowledged", "lost-work"})
+
+
+
+class Require(Protocol):
+    """Says which oracles must have judged a trial; `required_oracles` where a campaign has no others."""
+
+    def __call__(self, scenario: Scenario, plan: Sequence[Action] = (), *, converges: bool = False) -> frozenset[str]:
+        """Their names."""
 
 
 def required_oracles(scenario: Scenario, plan: Sequence[Action] = (), *, converges: bool = False) -> frozenset[str]:

@@ -41,7 +41,7 @@ class SavedStates:
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
-        self._states: dict[tuple[str, tuple[Action, ...], Path], SavedState | None] = {}
+        self._states: dict[tuple[Scenario, tuple[Action, ...], Path], SavedState | None] = {}
 
     def set_stage(self, scenario: Scenario, actions: tuple[Action, ...], directory: Path) -> SavedState:
         """Fill the empty `directory` with the state after `actions`, or before the first of them where that cannot be saved."""
@@ -63,8 +63,13 @@ class SavedStates:
                 return length
         return 0
 
+    def find_copy(self, scenario: Scenario, actions: tuple[Action, ...], directory: Path) -> Path | None:
+        """The copy of the state after `actions`, where that was saved."""
+        state = self._find(scenario, actions, directory) if actions else None
+        return None if state is None else state.copy
+
     def _find(self, scenario: Scenario, actions: tuple[Action, ...], directory: Path) -> SavedState | None:
-        key = (scenario.name, actions, directory)
+        key = (scenario, actions, directory)
         if key not in self._states:
             self._states[key] = self._make(scenario, actions, directory)
         return self._states[key]

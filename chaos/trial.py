@@ -23,7 +23,7 @@ from chaos.results import Action, OracleVerdict, Recording, Trial, TrialResult, 
 from chaos.saved import SavedStates
 from chaos.scenario import Scenario, to_json
 from chaos.stage import read_steps
-from chaos.transcript import Transcript, write_transcript
+from chaos.transcript import Transcript, unplace_question, write_transcript
 from chaos.trees import remove_tree
 from recovery.labels import Label
 
@@ -33,7 +33,7 @@ class Bench:
     """What one runner keeps between trials: its oracle, each scenario's reference, the saved states."""
 
     oracle: OracleProcess
-    references: dict[str, Reference] = field(default_factory=dict)
+    references: dict[Scenario, Reference] = field(default_factory=dict)
     saved: SavedStates = field(init=False)
 
     def __post_init__(self) -> None:
@@ -41,21 +41,23 @@ class Bench:
 
     def reference(self, scenario: Scenario, directory: Path) -> Reference:
         """The plain run's end, made once per scenario in the empty `directory`, which is left empty."""
-        if scenario.name not in self.references:
+        if scenario not in self.references:
             plain = directory / "plain"
-            self.references[scenario.name] = make_reference(scenario, plain, base_environment(), self.oracle)
+            self.references[scenario] = make_reference(scenario, plain, base_environment(), self.oracle)
             remove_tree(plain)
-        return self.references[scenario.name]
+        return self.references[scenario]
 
 
 def record_scenario(bench: Bench, scenario: Scenario, prefix: tuple[Action, ...], directory: Path) -> Recording:
     """A run in which nothing is done but `prefix`: the steps after it, and its own verdict."""
     saved = bench.saved.find_longest(scenario, prefix, directory)
+    copy = bench.saved.find_copy(scenario, prefix, directory) if saved == len(prefix) else None
+    state = "" if copy is None else bench.oracle.digest_state(Place(copy), scenario.name)
     trial = Trial(0, scenario.name, prefix, fault="", saved=saved)
     result, played, judgement = _run(bench, scenario, trial, directory, {})
     place = Place(directory)
     steps = read_steps(place, played.recorded_from)
-    return Recording(scenario.name, steps, result, read_kill_mark(place), prefix, saved, judgement.final_parts or {})
+    return Recording(scenario.name, steps, result, read_kill_mark(place), prefix, saved, judgement.final_parts or {}, state)
 
 
 def read_kill_mark(place: Place) -> str:
@@ -106,8 +108,8 @@ def judge_trial(
     transcribe: bool = False,
 ) -> tuple[TrialResult, Judgement]:
     """Have what was played in `place` since `began` (monotonic seconds) judged; its reference has been made."""
-    reference = bench.references[scenario.name]
-    question = _question(scenario, trial, place, reference, played) | {
+    reference = bench.references[scenario]
+    question = question_of(scenario, trial, place, reference, played) | {
         "converges_to": converges_to.get("final"),
         "converges_to_parts": converges_to.get("parts"),
         "displaced": _find_displaced(played.looks, bench.oracle.list_tree(place.work)) if played.looks else [],
@@ -126,10 +128,12 @@ def _transcribe(
     scratch = directory / "scratch-history"
     scratch.mkdir()
     events = bench.oracle.judge(question | {"scratch": str(scratch), "history": True}).events
-    write_transcript(directory, Transcript(to_json(scenario), result, list(events), dict(converges_to)))
+    asked = unplace_question(question, directory)
+    write_transcript(directory, Transcript(to_json(scenario), result, list(events), dict(converges_to), asked))
 
 
-def _question(scenario: Scenario, trial: Trial, place: Place, reference: Reference, played: Played) -> dict[str, object]:
+def question_of(scenario: Scenario, trial: Trial, place: Place, reference: Reference, played: Played) -> dict[str, object]:
+    """What the oracle is asked about what was played in `place`."""
     epochs = sorted({ended.epoch for ended in played.ends})
     return {
         "log": str(place.state / "log.sqlite"),
