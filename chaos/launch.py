@@ -27,6 +27,8 @@ from chaos.rundir import Config, KnownLabel, RunDirectory, describe_scenarios
 from chaos.scenario import Scenario
 from chaos.sim.campaign import Simulation
 from chaos.sim.options import SIM, SIMULATED_LABELS
+from chaos.swarm.draws import enumerate_drawn
+from chaos.swarm.pairs import enumerate_pairs
 from chaos.syscalls.enumerate import FAULT, enumerate_kills
 from chaos.syscalls.level import SYSCALL
 from chaos.transcript import Transcript, read_transcript
@@ -159,6 +161,10 @@ def choose_runner(request: Request) -> str:
 def _choose_enumeration(request: Request) -> Enumerate:
     if request.mode == POWERLOSS:
         return lambda recording, scenario, trial_set, first: enumerate_cuts(recording, first, request.seed)
+    if request.mode == "pairwise":
+        return enumerate_pairs
+    if request.mode == "random":
+        return enumerate_drawn(request.seed)
     if request.mode == CORRUPT:
         return lambda recording, scenario, trial_set, first: enumerate_damage(recording, first, request.seed)
     if not request.is_traced:

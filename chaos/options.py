@@ -124,7 +124,8 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
         plan=_check_plan(options),
         depth=_choose_depth(options, is_syscall),
     )
-    scenarios = choose(options.mode, options.scenario or (str(DEFAULT_SCENARIO) if is_syscall else ""))
+    wanted = options.scenario or (str(DEFAULT_SCENARIO) if is_syscall else "")
+    scenarios = choose(options.mode, wanted, seed=seed if options.seed is None else options.seed, runs=options.runs)
     if is_syscall and options.audit:
         raise MisuseError("--audit plays trials again from the zygote, which --level syscall has not; leave one of the two away")
     if is_syscall:

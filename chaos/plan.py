@@ -20,7 +20,9 @@ FAULTS = {
     "(chaos/README has what can be lost)",
     "rollback": "a kill at a commit, and the log's files put back as they were one, two or three commits before",
     "clock": "the clock that drivers read jumps, forward or backward, by hours or years: at a step, or with a kill",
-    "race": "two or three drivers at once: some are frozen or held at steps while another goes on, then all go on, in either order",
+    "race": "three drivers: two are frozen at steps of their own while a third runs to the end, then woken, in either order",
+    "pair": "two faults in one trial: each pair of kinds that can follow one another, in either order (--mode pairwise)",
+    "random": "one fault or two, drawn by the seed with the workload they fall into (--mode random)",
     "syscall": "SIGKILL by strace as an unprepared `recovery run` enters one of its system calls (--level syscall)",
     "power": "the power is lost: nothing but a legal state of the disk is left, under another boot id (--mode powerloss)",
     "again": "a second kill, inside the recovery from a first one; all placements must converge to one final state",
@@ -29,7 +31,7 @@ FAULTS = {
 }
 UNREACHABLE_REASONS = (
     "lock held", "not in this scenario", "process already gone by then", "platform", "not yet", "sampled", "not drawn",
-    "changes nothing",
+    "changes nothing", "equal state",
 )
 
 

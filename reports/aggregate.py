@@ -9,10 +9,13 @@ from chaos.results import OracleVerdict, Signature, TrialResult, Verdict, find_j
 from reports.coverage import has_all_fired, has_live_command
 from reports.load import Run, ScenarioSteps
 
-FAULTS = ("kill", "exec", "freeze", "again", "deeper", "edit", "lose", "rollback", "clock", "race", "syscall", "corrupt", "power")
+FAULTS = (
+    "kill", "exec", "freeze", "again", "deeper", "edit", "lose", "rollback", "clock", "race", "pair", "random", "syscall", "corrupt", "power",
+)  # fmt: skip
 """Counted by name also when there was none, so that zeros are seen."""
 
 
+EQUAL = "equal state"
 STALE = 75
 """The exit code of a driver that a newer one has superseded."""
 
@@ -43,6 +46,7 @@ class Summary(msgspec.Struct, frozen=True, rename={"passed": "pass"}):
     losses: int
     lost_calls: int
     bound: int
+    pruned: int
     seconds: float
     rate: float
     labels: dict[str, int]
@@ -120,6 +124,7 @@ def summarise(run: Run) -> Summary:
         lost_calls=max((result.lost_calls for result in results), default=0),
         bound=max((result.bound for result in results), default=0),
         losses=_count_fired(results, "lose"),
+        pruned=sum(step.reason == EQUAL for one in run.scenarios for step in one.unreachable),
         seconds=round(run.seconds, 2),
         rate=round(_count(results) / run.seconds, 1) if run.seconds else 0.0,
         labels=dict(sorted(labels.items())),

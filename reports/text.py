@@ -89,6 +89,7 @@ def render_summary(summary: Summary) -> list[str]:
         "states_rate": summary.states_rate,
         "lost_calls": summary.lost_calls,
         "bound": summary.bound,
+        "pruned": summary.pruned,
         "seconds": summary.seconds,
         "rate": summary.rate,
     }
@@ -104,6 +105,8 @@ def render_notes(run: Run, summary: Summary) -> list[str]:
         lines.append(f"NOTE kill mark in force: {', '.join(marks)}")
     if summary.reasons:
         lines.append(f"UNREACHABLE {', '.join(f'{count} {reason}' for reason, count in summary.reasons.items())}")
+    if summary.pruned:
+        lines.append(f"PRUNED {summary.pruned} second kills: another first kill had left equal log, image and ledger, and nothing alive")
     if summary.sampled:
         lines.append(f"SAMPLED {summary.sampled} freezes with a lock held are left to a soak (trial sets with `held`)")
     if run.audit:
