@@ -42,7 +42,7 @@ def shell(script: str) -> tuple[str, ...]:
 
 def run_chaos(cwd: Path, *arguments: str, source: Path = INSTALLED, **environment: str) -> "subprocess.CompletedProcess[str]":
     """`chaos ARGUMENTS` of the packages in `source`, with its run directory `run` in `cwd`."""
-    inherited = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
+    inherited = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
     words = [sys.executable, "-m", "chaos", *arguments, "--out", "run"]
     return subprocess.run(
         words, cwd=cwd, env=inherited | environment, capture_output=True, text=True, timeout=DEADLINE_SECS, check=False
