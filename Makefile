@@ -2,6 +2,7 @@
 #   make chaos    make the environment, install, run the crash campaign of CI
 #   make test     likewise; the whole test suite on all cores
 #   make soak     likewise; the long tests: all pairs of trees, 2 GiB, 100,000 files, every kill of the table, 1,000 of each race
+#   make soak-sim N=1000000 likewise; so many simulated trials, SEED=7 for another seed
 #   make syscalls likewise; kills in system calls, where there is strace
 #   make bench-image workspace images beside a bare walk, git, restic and borg; make bench-peers (as root) installs the last two
 #   make bench-space keyed commands beside a bare spawn and cua-spacesd, in the same environment as bench-log
@@ -23,7 +24,7 @@ BENCH_READY := $(BENCH_VENV)/ready
 PEERS_VENV := .venv-peers
 PEERS_READY := $(PEERS_VENV)/ready
 
-.PHONY: peers-target compare chaos test soak syscalls bench-log bench-image bench-space bench-recovery bench-peers clean
+.PHONY: peers-target compare chaos test soak soak-sim syscalls bench-log bench-image bench-space bench-recovery bench-peers clean
 
 chaos: $(READY)
 	@$(VENV)/bin/chaos --mode ci
@@ -33,6 +34,11 @@ syscalls: $(READY)
 
 test: $(READY)
 	@$(VENV)/bin/python -m pytest -n auto
+
+N ?= 1000000
+SEED ?= 1
+soak-sim: $(READY)
+	@$(VENV)/bin/chaos --backend sim --runs $(N) --seed $(SEED)
 
 soak: $(READY)
 	@$(VENV)/bin/python -m pytest -m soak -s tests

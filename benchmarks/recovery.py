@@ -12,6 +12,7 @@ import importlib.util
 import os
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,8 +27,9 @@ from benchmarks.measure import Report, interleave
 from benchmarks.recovery_log import make_session
 from eventlog.ports import LinuxHost, SystemClock
 from eventlog.reader import Reader
+from recovery.fold_cache import FoldCache
 from recovery.journal import only_stream, read_state
-from recovery.opening import log_path
+from recovery.opening import FOLD_CACHE_NAME, fold_cache_of, log_path
 from recovery.plan import forecast
 from recovery.redrive.record import load_record
 from recovery.space.identity import kill_and_wait
@@ -70,6 +72,8 @@ class Deaths:
     """A redriver over one session, whose drivers are killed one after the other. Their first steps are told over the step socket."""
 
     def __init__(self, base: str, rounds: int, is_warm: bool) -> None:
+        self._is_warm = is_warm
+        self._deaths = 0
         self.place = Place(base)
         os.makedirs(base)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -119,10 +123,14 @@ class Deaths:
 
     def die(self) -> float:
         """Kill the driver; seconds until the next one's first step."""
-        epoch = load_record(self.place.state).epoch
+        self._deaths += 1
+        wait_for(lambda: len(load_record(self.place.state).attempts) >= self._deaths, "the newest attempt")
+        epoch = load_record(self.place.state).attempts[-1].epoch
         wait_for(lambda: _size(os.path.join(self.place.state, "redrive", f"out-{epoch}")), f"the first word of driver {epoch}")
         driver = load_record(self.place.state).attempts[-1].driver
         self._wait_idle(driver.pid)
+        if self._is_warm:
+            wait_for(lambda: load_record(self.place.state).ready is not None, "the next start to be counted ahead")
         descriptor = os.pidfd_open(driver.pid)
         before = time.perf_counter()
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
@@ -203,13 +211,17 @@ def bench_decision(report: Report, base: str, calls: int, rounds: int) -> None:
     subjects = {
         "a bare SELECT of the events": lambda: _select(state),
         "events verified": lambda: _events(state),
-        "and folded": lambda: _fold(state),
+        "and folded": lambda: _fold(state, None),
+        "folded from what the driver kept": lambda: _fold(state, fold_cache_of(state)),
+        "decided, nothing kept": lambda: _decide_bare(state),
         "decided": lambda: forecast(state, LinuxHost(), lambda session: None),
     }
     seconds = interleave(subjects, rounds, warm=1)
     report.compare(f"a session of {calls} calls, {2 * calls} events", seconds, "a bare SELECT of the events", {})
     label = "none" if found.label is None else found.label.value
     report.figure(f"decision ({label}), {calls} calls, least", min(seconds["decided"]) * 1e3, "ms", DECISION_MS)
+    report.figure(f"decision ({label}), {calls} calls, p50", statistics.median(seconds["decided"]) * 1e3, "ms", DECISION_MS)
+    report.figure(f"decision ({label}), {calls} calls, least, nothing kept", min(seconds["decided, nothing kept"]) * 1e3, "ms")
 
 
 @contextlib.contextmanager
@@ -231,9 +243,19 @@ def _events(state: str) -> int:
         return sum(1 for _ in reader.events(only_stream(reader)))
 
 
-def _fold(state: str) -> object:
+def _fold(state: str, cache: FoldCache | None) -> object:
     with _reading(state) as reader:
-        return read_state(reader, only_stream(reader))
+        return read_state(reader, only_stream(reader), cache=cache)
+
+
+def _decide_bare(state: str) -> object:
+    """As where the kept fold is lost: it is moved away meanwhile."""
+    kept = os.path.join(state, FOLD_CACHE_NAME)
+    os.rename(kept, kept + ".away")
+    try:
+        return forecast(state, LinuxHost(), lambda session: None)
+    finally:
+        os.rename(kept + ".away", kept)
 
 
 def bench_checkpoint(report: Report, base: str, is_quick: bool) -> None:

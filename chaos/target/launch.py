@@ -31,7 +31,7 @@ def run_target_request(request: Request, run: RunDirectory, watcher: Watcher) ->
     target = the_target(request)
     with open_area() as area, open_pool(lambda slot: TargetZygote(target, _log(run.path, slot), slot), request.jobs) as pool:
         campaign = Campaign(
-            pool, run, area, watcher, enumerate_one=_choose_enumeration(request), required=lambda *_, **__: required_judges(target)
+            pool, run, area, watcher, enumerate_one=_choose_enumeration(request), require=lambda *_, **__: required_judges(target)
         )
         result = campaign.run(request.scenarios, request.limits, request.seed)
     run.history.note("campaign ended", verdict=result.verdict)
