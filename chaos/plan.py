@@ -17,7 +17,7 @@ FAULTS = {
     "edit": "a kill after somebody else edited the workspace: between calls, during one, after a crash; nothing of it may be lost",
     "lose": "the workspace or another part of the session is taken away: at a step, between calls, after a crash, after the last call "
     "(chaos/README has what can be lost)",
-    "syscall": "SIGKILL by strace as an unprepared `recovery run` enters one of its system calls (--level syscall)",
+    "syscall": "SIGKILL by strace before or after a system call of an unprepared `recovery run` or of a helper of it (--level syscall)",
     "again": "a second kill, inside the recovery from a first one; all placements must converge to one final state",
     "deeper": "a third kill (--depth N: and more), inside the recovery from the second one; it must converge to the same state",
 }

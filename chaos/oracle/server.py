@@ -2,7 +2,8 @@
 
 `{"op": "list", "tree": DIR}` is answered by `{"listing": {escaped path: entry}}` (`paths.py`, `listing_json.py`), empty when DIR
 does not exist. `{"op": "head", "log": FILE, "scratch": DIR, "stream": ID}` is answered by `{"head": SEQ}`, the seq of the stream's
-newest event, 0 when there is no such log or stream. `{"op": "judge", ...}` (`request.py`) is answered by these fields:
+newest event, 0 when there is no such log or stream; `{"op": "kinds", ...}` with the same fields by `{"kinds": [[SEQ, KIND], ...]}`.
+`{"op": "judge", ...}` (`request.py`) is answered by these fields:
 
 | field | value |
 |---|---|
@@ -24,7 +25,7 @@ from typing import Any, BinaryIO, TextIO
 
 from .judging import judge, merge, verdict_to_json
 from .listing_json import listing_to_json
-from .load import read_head
+from .load import read_head, read_kinds
 from .request import RequestError
 from .tree import list_tree
 from .values import Verdict, unknown
@@ -45,7 +46,7 @@ def answer_once(path: str, out: TextIO) -> int:
     with open(path, "rb") as file:
         answer = answer_line(file.read())
     out.write(json.dumps(answer, indent=2) + "\n")
-    if "listing" in answer or "head" in answer:
+    if answer.keys() & {"listing", "head", "kinds"}:
         return EXIT_CODES[Verdict.PASS]
     return EXIT_CODES[merge([verdict["verdict"] for verdict in answer.get("verdicts", [])])]
 
@@ -76,5 +77,7 @@ def answer(request: Any) -> dict[str, Any]:
             return {"listing": listing_to_json(list_tree(os.fsencode(request["tree"])))}
         case "head" if all(isinstance(request.get(field), str) for field in ("log", "scratch", "stream")):
             return {"head": read_head(request["log"], request["scratch"], request["stream"])}
+        case "kinds" if all(isinstance(request.get(field), str) for field in ("log", "scratch", "stream")):
+            return {"kinds": read_kinds(request["log"], request["scratch"], request["stream"])}
         case operation:
-            raise RequestError(f"op {operation!r} is unknown or lacks its fields; there are list, head and judge")
+            raise RequestError(f"op {operation!r} is unknown or lacks its fields; there are list, head, kinds and judge")
