@@ -3,6 +3,7 @@
 #   make test     likewise; the whole test suite on all cores
 #   make soak     likewise; the long tests: all pairs of trees, 2 GiB, 100,000 files, every kill of the table, 1,000 of each race
 #   make syscalls likewise; kills in system calls, where there is strace
+#   make release-check likewise; suite, planted bugs, every campaign, soak, simulation, whatever each says, then a table (hours); OPTIONS='--list'
 #   make bench-image workspace images beside a bare walk, git, restic and borg; make bench-peers (as root) installs the last two
 #   make bench-space keyed commands beside a bare spawn and cua-spacesd, in the same environment as bench-log
 #   make bench-recovery from a driver's death to the next one's first step, the decision for a long session
@@ -19,13 +20,17 @@ READY := $(VENV)/ready
 BENCH_VENV := .venv-bench
 BENCH_READY := $(BENCH_VENV)/ready
 
-.PHONY: chaos test soak syscalls bench-log bench-image bench-space bench-recovery bench-peers clean
+.PHONY: chaos test soak syscalls bench-log bench-image bench-space bench-recovery bench-peers clean release-check
 
 chaos: $(READY)
 	@$(VENV)/bin/chaos --mode ci
 
 syscalls: $(READY)
 	@$(VENV)/bin/chaos --level syscall --seed 1
+
+# Everything, each to its end whatever the others say; its output lies in release-check/. OPTIONS='--only planted --out DIR'.
+release-check: $(READY)
+	@$(VENV)/bin/python .ci/release_check.py $(OPTIONS)
 
 test: $(READY)
 	@$(VENV)/bin/python -m pytest -n auto

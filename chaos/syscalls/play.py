@@ -19,7 +19,7 @@ import msgspec
 
 from chaos.drivers import Place, base_environment, noting_environment, session_toml
 from chaos.judging import OracleProcess
-from chaos.play import MOST_DRIVERS, QUIET_SECS, Played
+from chaos.played import MOST_DRIVERS, QUIET_SECS, Played
 from chaos.processes import end_everything, list_descendants
 from chaos.results import Fault, OracleVerdict, Recording, Trial, TrialResult, Verdict, merge_verdicts
 from chaos.saved import make_stage

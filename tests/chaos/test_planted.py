@@ -1,6 +1,6 @@
 """Planted bugs: their files, their planting, the judgement, and a campaign on a subset of them that really runs.
 
-All of them run with `chaos planted` and `chaos planted --harness`.
+All of them run with `chaos planted` and `chaos planted --harness`, and here in a soak.
 """
 
 import ast
@@ -404,9 +404,24 @@ def test_the_campaign_or_the_suite_catches_engine_bugs(names: tuple[str, ...], p
     assert all(row["seconds"] > 0 for row in rows)
 
 
-@pytest.mark.parametrize("part", [0, 1])
-def test_a_broken_harness_never_ends_in_a_pass(part: int, planted: Planted) -> None:
-    mine = HARNESS[part::2]
-    code, said, document = planted(*(word for bug in mine for word in ("--bug", bug.name)))
+FAST_HARNESS = [bug for bug in HARNESS if bug.is_fast]
+
+
+@pytest.mark.parametrize(
+    "bugs",
+    [
+        pytest.param(FAST_HARNESS, id="fast"),
+        pytest.param([bug for bug in HARNESS if not bug.is_fast], id="all others", marks=pytest.mark.soak),
+    ],
+)
+def test_a_broken_harness_never_ends_in_a_pass(bugs: list[Bug], planted: Planted) -> None:
+    code, said, document = planted(*(word for bug in bugs for word in ("--bug", bug.name)))
     assert code == 0, said
-    assert (document["caught"], document["total"]) == (len(mine), len(mine))
+    assert (document["caught"], document["total"]) == (len(bugs), len(bugs))
+
+
+@pytest.mark.soak
+def test_every_bug_of_the_engine_is_caught(planted: Planted) -> None:
+    code, said, document = planted()
+    assert code == 0, said
+    assert (document["caught"], document["total"]) == (len(ENGINE), len(ENGINE))
