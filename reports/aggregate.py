@@ -10,7 +10,8 @@ from reports.coverage import has_all_fired, has_live_command
 from reports.load import Run, ScenarioSteps
 
 FAULTS = (
-    "kill", "exec", "freeze", "again", "deeper", "edit", "lose", "rollback", "clock", "race", "pair", "random", "syscall", "corrupt", "power",
+    "kill", "exec", "freeze", "again", "deeper", "edit", "lose", "rollback", "clock", "race", "pair", "random",
+    "syscall", "corrupt", "power",
 )  # fmt: skip
 """Counted by name also when there was none, so that zeros are seen."""
 
@@ -55,7 +56,6 @@ class Summary(msgspec.Struct, frozen=True, rename={"passed": "pass"}):
     unkilled: tuple[str, ...]
     sampled: int = 0
     states: int = 0
-    pruned: int = 0
     states_rate: float = 0.0
 
 
@@ -124,7 +124,7 @@ def summarise(run: Run) -> Summary:
         lost_calls=max((result.lost_calls for result in results), default=0),
         bound=max((result.bound for result in results), default=0),
         losses=_count_fired(results, "lose"),
-        pruned=sum(step.reason == EQUAL for one in run.scenarios for step in one.unreachable),
+        pruned=sum(step.reason == EQUAL for one in run.scenarios for step in one.unreachable) + sum(result.pruned for result in results),
         seconds=round(run.seconds, 2),
         rate=round(_count(results) / run.seconds, 1) if run.seconds else 0.0,
         labels=dict(sorted(labels.items())),
@@ -133,7 +133,6 @@ def summarise(run: Run) -> Summary:
         unkilled=tuple(name for one, mine in zip(run.scenarios, killed, strict=True) for name in _find_unkilled(one, mine)),
         sampled=sum(step.reason == "sampled" for one in run.scenarios for step in one.not_frozen),
         states=(states := sum(result.states for result in results)),
-        pruned=sum(result.pruned for result in results),
         states_rate=round(states / run.seconds, 1) if run.seconds else 0.0,
     )
 

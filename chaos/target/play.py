@@ -19,7 +19,9 @@ from chaos.processes import end_everything, list_descendants, wait_readable
 from chaos.results import Action, Fault, OracleVerdict, Verdict
 from chaos.stage import wait_until
 from chaos.syscalls.available import find_tracer
-from chaos.syscalls.inject import TraceError, build_command, find_doubt, format_pass, parse_target, parse_trace
+from chaos.syscalls.calls import Aim, format_aim, parse_aim
+from chaos.syscalls.calls import Target as Call
+from chaos.syscalls.inject import TraceError, build_command, find_doubt, parse_trace
 from chaos.target.place import TargetPlace, make_environment, short_address
 from chaos.target.target import LIVENESS, PROCESSES, Target
 
@@ -147,7 +149,7 @@ class TargetPlay:
         tracer = find_tracer()
         if tracer is None:
             raise FileNotFoundError("strace is not installed; install the package strace")
-        aimed = parse_target(self._left[0].at) if self._left else None
+        aimed = parse_aim(self._left[0].at).target if self._left else None
         return build_command(tracer, str(self._place.strace), list(self._target.command), aimed)
 
     def _follow(self, pid: int, descriptor: int, listener: socket.socket, deadline: float) -> None:
@@ -203,7 +205,7 @@ class TargetPlay:
             return
         action = self._left.pop(0)
         try:
-            doubt = find_doubt(parse_trace(self._place.strace.read_text("utf-8", "replace")), parse_target(action.at), code)
+            doubt = find_doubt(parse_trace(self._place.strace.read_text("utf-8", "replace")), parse_aim(action.at).target, code)
         except TraceError as error:
             doubt = str(error)
         self._played.faults.append(Fault(action.at, "kill", not doubt, not doubt, pid, -code if code < 0 else 0, note=doubt))
@@ -222,8 +224,9 @@ class TargetPlay:
 
 
 def read_passes(place: TargetPlace) -> tuple[str, ...]:
-    """The system calls of a traced clean run, as steps."""
-    return tuple(format_pass(one) for one in parse_trace(place.strace.read_text("utf-8", "replace")).passes)
+    """The system calls of a traced clean run, as steps: each is killed on entering it."""
+    passes = parse_trace(place.strace.read_text("utf-8", "replace")).passes
+    return tuple(format_aim(Aim("driver", Call(one.name, one.count))) for one in passes if one.counts)
 
 
 def read_announced(file: Path) -> tuple[str, ...]:
