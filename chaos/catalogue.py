@@ -63,6 +63,11 @@ MODES = {
     "auto": Mode(
         "sessions that go from the log to a checkpoint store when a limit is crossed: killed at every step of that", ("auto",), _keep
     ),
+    "disk": Mode(
+        "the disk fails under a driver, at every write, sync, read, creation and new name of its log, ledger, output, checkpoints and "
+        "workspace, in a call and in a recovery; then there is room again",
+        ("disk",), _keep,
+    ),
     "corrupt": Mode(
         "files of a session that was cut or has finished are damaged, a bit, a block or an end at a time: every command tells it, or "
         "answers as before; then the session is driven on",

@@ -11,11 +11,12 @@ from pathlib import Path
 from chaos.area import open_area
 from chaos.campaign import Campaign, CampaignResult, Enumerate, Watcher, Work
 from chaos.corrupt.draw import enumerate_damage, required_of_damage
+from chaos.disk.enumerate import enumerate_faults, required_of_disk
 from chaos.enumeration import Enumeration, enumerate_trials
 from chaos.needs import describe_missing
 from chaos.options import Request
 from chaos.pool import Pool
-from chaos.required import required_oracles
+from chaos.required import Require, required_oracles
 from chaos.results import TrialResult, Verdict, merge_verdicts
 from chaos.rundir import Config, KnownLabel, RunDirectory, describe_scenarios
 from chaos.scenario import Scenario
@@ -30,8 +31,9 @@ from recovery.labels import NOT_ACTED_ON, Label
 StartZygote = Callable[[int], Zygote]
 Review = Callable[[CampaignResult], CampaignResult]
 
-CORRUPT = "corrupt"
-RUNNERS = {CORRUPT: "chaos.corrupt.runner"}
+CORRUPT, DISK = "corrupt", "disk"
+RUNNERS = {CORRUPT: "chaos.corrupt.runner", DISK: "chaos.disk.runner"}
+REQUIRED: dict[str, Require] = {CORRUPT: required_of_damage, DISK: required_of_disk}
 """The modes whose trials are no plays of plans alone, with the module that plays them."""
 
 
@@ -106,7 +108,7 @@ def run_request(request: Request, run: RunDirectory, watcher: Watcher, start: St
         if request.level == SYSCALL and request.lack:
             result = _record_only(scenarios, Campaign(pool, run, area, watcher))
         else:
-            require = required_of_damage if request.mode == CORRUPT else required_oracles
+            require = REQUIRED.get(request.mode, required_oracles)
             campaign = Campaign(pool, run, area, watcher, enumerate_one=_choose_enumeration(request), require=require)
             result = campaign.run(scenarios, request.limits, request.seed)
     result = _tell_lack(request, result)
@@ -121,6 +123,8 @@ def choose_runner(request: Request) -> str:
 
 
 def _choose_enumeration(request: Request) -> Enumerate:
+    if request.mode == DISK:
+        return lambda recording, scenario, trial_set, first: enumerate_faults(recording, first)
     if request.mode == CORRUPT:
         return lambda recording, scenario, trial_set, first: enumerate_damage(recording, first, request.seed)
     if not request.is_traced:

@@ -17,6 +17,9 @@ from typing import Any, Protocol
 
 from blake3 import blake3
 
+from chaos.disk.fault import COUNT, parse_fault
+from chaos.disk.rules import has_fired, judge_driver
+from chaos.disk.rules import read_trace as read_disk_trace
 from chaos.drivers import FIRST_REDRIVER, PERSON, REDRIVE, Place
 from chaos.processes import (
     end_everything,
@@ -58,6 +61,8 @@ AGAIN = 1
 PARKED = 78
 MOST_ANSWERS = 4
 STARTS = ("start", "person")
+WAITS_FOR_ROOM = "cannot be recorded"
+"""What a driver says whose shim tries again to record an exit."""
 ENDS_ALL = ("boot", "machine")
 """Losses that no process outlives."""
 _ROOT = re.compile(r"\b[0-9a-f]{64}\b")
@@ -175,7 +180,7 @@ class Play:
                 self.played.trouble = f"{type(error).__name__}: {error}"
 
     def _play_plan(self) -> None:
-        if self._part.plan and not self._part.plan[0].at and self._part.plan[0].do not in ("start", "edit", "lose", "parked", "person"):
+        if self._part.plan and not self._part.plan[0].at and self._part.plan[0].do not in (*STARTS, "edit", "lose", "parked", "fail"):
             self._start_next()  # the first action is aimed at a process that lives
         for action in self._part.plan:
             begun = trace_size(self._place)
@@ -220,6 +225,8 @@ class Play:
                 return self._await_parked(action)
             case "person":
                 return self._ask_person(action)
+            case "fail":
+                return self._fail_disk(action)
             case _:
                 return Fault(action.at, action.do, False, False, note="this verb is not known")
 
@@ -527,6 +534,35 @@ class Play:
         """Start a person's command, as `start` does a driver; how it ends is judged as a driver's end is."""
         self._begin(PERSON + self._fill(action.path))
         return Fault("", "person", True, True)
+
+    def _fail_disk(self, action: Action) -> Fault:
+        """Start the next driver on a disk with this fault, wait for its end, make room again. It fired when the device met it."""
+        epoch = int(action.who.partition("@")[2])
+        if self._stage.running() or self._is_over or epoch != self._next_epoch():
+            return Fault("", "fail", False, False, note=f"the next driver is not {action.who}", who=action.who)
+        fault = parse_fault(action.path, action.content or "")
+        log = self._place.state / "log.sqlite"
+        before = log.stat().st_ino if log.exists() else 0
+        self._place.disk_fault.write_text(f"{action.path} {action.content}", "ascii")
+        self._start_next()
+        deadline = time.monotonic() + DRIVER_SECS
+        while epoch in self._stage.running():
+            if WAITS_FOR_ROOM in self._read_errors(epoch):
+                self._place.disk_fault.unlink(missing_ok=True)  # a command has ended, and its shim waits for room for its exit
+            self._look(f"{action.who} to end", deadline)
+        self._place.disk_fault.unlink(missing_ok=True)
+        trace = read_disk_trace(self._place)
+        fired = bool(trace) if fault.operation == COUNT else has_fired(trace, fault)
+        ended = next(ended for ended in self.played.ends if ended.epoch == epoch)
+        said = self._read_errors(epoch)
+        after = log.stat().st_ino if log.exists() else 0
+        self.played.findings.append(judge_driver(fault, ended.code, said, trace, before, after))
+        return Fault("", "fail", True, fired, note="" if fired else "it came to its end without that operation", who=action.who)
+
+    def _read_errors(self, epoch: int) -> str:
+        """What a driver has said on stderr so far."""
+        file = self._place.errors(epoch)
+        return file.read_text("utf-8", "replace") if file.exists() else ""
 
     def _fill(self, command: str) -> str:
         return command.replace("{workspace}", shlex.quote(str(self._place.work)))

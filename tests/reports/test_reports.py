@@ -29,7 +29,7 @@ def test_counts_are_of_faults_that_fired() -> None:
     summary = summarise(run)
     assert render_summary(summary) == [
         "LABELS adopt=3 void=1",
-        "FAULTS kill=1 exec=1 freeze=1 again=0 deeper=0 edit=0 lose=0 syscall=0",
+        "FAULTS kill=1 exec=1 freeze=1 again=0 deeper=0 edit=0 lose=0 syscall=0 corrupt=0 disk=0",
         "SUMMARY runs=4 pass=2 unknown=1 fail=1 kills=2 steps=3 killed=1 unreachable=1 live=1 half_written=1 restored=1 quarantined=1 "
         "exec=1 superseded=1 freezes=0 held=0 again=0 deeper=0 syscall=0 edits=0 losses=0 lost_calls=0 bound=0 seconds=2.0 rate=2.0",
     ]
