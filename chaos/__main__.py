@@ -19,7 +19,7 @@ from rich.console import Console
 
 from chaos import console
 from chaos.campaign import CampaignResult
-from chaos.launch import choose_runner, has_mounts, make_config, run_request, start_processes
+from chaos.launch import find_runner, has_mounts, make_config, run_request, start_processes
 from chaos.listing import list_app
 from chaos.options import Options, Request, check_environment, check_junit, check_options, name_environment, write_command
 from chaos.planted.command import planted
@@ -116,7 +116,7 @@ def _run_campaign(request: Request, options: Options) -> int:
         _print(repeat, f"run directory {directory.path}, {request.jobs} jobs")
         try:
             with make_progress(Console(file=sys.stdout)) as watcher:
-                start = start_processes(directory, request.engine, choose_runner(request), has_mounts(request.scenarios))
+                start = start_processes(directory, request.engine, find_runner(request), has_mounts(request.scenarios))
                 result = run_request(request, directory, watcher, start, review)
             summary = summarise(_load(directory.path))
             directory.finish(result.verdict, result.reasons, msgspec.to_builtins(summary))

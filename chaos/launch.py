@@ -117,7 +117,7 @@ def run_request(request: Request, run: RunDirectory, watcher: Watcher, start: St
     return result
 
 
-def choose_runner(request: Request) -> str:
+def find_runner(request: Request) -> str:
     """The module that answers for a campaign's zygotes; "" for the plain one."""
     return RUNNER if request.is_traced else RUNNERS.get(request.mode, "")
 

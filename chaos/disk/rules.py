@@ -61,9 +61,11 @@ def count_operations(trace: Sequence[Done]) -> Counter[tuple[str, str]]:
 
 
 def find_repeated_sync(trace: Sequence[Done]) -> str:
-    """The file that a process synced after a sync of it had failed there; "" for none."""
+    """The file that a process synced after a sync of it had failed there; "" for none. What was removed in the end is nobody's promise (a log
+    in the making is thrown away when its sync fails, and SQLite rolls it back first)."""
+    removed = {one.path for one in trace if one.operation == "unlink" and not one.error}
     failed: set[tuple[int, str]] = set()
-    for one in trace:
+    for one in (one for one in trace if one.path not in removed):
         if one.operation == "sync" and one.error:
             failed.add((one.pid, one.path))
         elif one.operation == "sync" and (one.pid, one.path) in failed:

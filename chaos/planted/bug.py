@@ -9,6 +9,7 @@ scenario = "append"               # optional, as in chaos --scenario; a file bel
 step = "driver:intent.commit.before:2"   # optional, as in chaos --step; so are fault, plan and runs
 fault = "kill"
 runs = 3
+mode = "powerloss"                # optional, as in chaos --mode
 
 [[replace]]                       # each `old` occurs exactly once in its file
 file = "eventlog/writer.py"
@@ -33,6 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from chaos.catalogue import check_mode
 from chaos.options import Options
 from eventlog.errors import MisuseError
 from recovery.script import load_toml
@@ -49,7 +51,7 @@ PACKAGES: Mapping[Target, tuple[str, ...]] = {
 """What is copied for a target; only its own packages may be changed."""
 CHANGEABLE: Mapping[Target, tuple[str, ...]] = {"engine": PACKAGES["engine"], "harness": ("chaos",)}
 _ENDS = ("unknown", "fail")
-_OF_CAMPAIGNS = ("scenario", "step", "fault", "plan", "runs")
+_OF_CAMPAIGNS = ("scenario", "step", "fault", "plan", "runs", "mode")
 _KEYS = {"name", "about", "target", "expect", "conformance", "suite", "given", "replace", *_OF_CAMPAIGNS}
 
 
@@ -76,6 +78,7 @@ class Selection:
     given: tuple[Replace, ...]
     conformance: str = ""
     suite: Suite = "stores"
+    mode: str = "ci"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,9 @@ def load_bug(file: Path) -> Bug:
 def campaign_options(selection: Selection) -> Options:
     """The selection as options of a campaign, all but where its files go; one seed, so that every campaign takes the same trials."""
     scenario = str(HOME / selection.scenario) if selection.scenario.endswith(".toml") else selection.scenario
-    return Options(seed=1, runs=selection.runs, scenario=scenario, step=selection.step, fault=selection.fault, plan=selection.plan)
+    return Options(
+        seed=1, mode=selection.mode, runs=selection.runs, scenario=scenario, step=selection.step, fault=selection.fault, plan=selection.plan
+    )  # fmt: skip
 
 
 def _text(table: Mapping[str, Any], key: str, file: Path) -> str:
@@ -162,7 +167,8 @@ def _selection(table: Mapping[str, Any], target: Target, given: tuple[Replace, .
         raise MisuseError(f"{file}: runs must be a number above 0, found {runs!r}")
     test = _conformance(table, target, file)
     suite = _suite(table, test, file)
-    return Selection(target, words["scenario"], words["step"], words["fault"], words["plan"], runs, given, test, suite)
+    mode = check_mode(_text(table, "mode", file)) if "mode" in table else "ci"
+    return Selection(target, words["scenario"], words["step"], words["fault"], words["plan"], runs, given, test, suite, mode)
 
 
 def _conformance(table: Mapping[str, Any], target: Target, file: Path) -> str:

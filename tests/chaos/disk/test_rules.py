@@ -49,6 +49,8 @@ def test_a_sync_that_failed_and_is_tried_again_by_its_process_is_a_failure() -> 
     trace = parse_trace(failed + "7 sync wal 2 - /t/w\n")
     assert find_repeated_sync(trace) == "/t/w"
     assert judge_driver(BROKEN, 1, FAILED, trace, 5, 5).verdict is Verdict.FAIL
+    assert find_repeated_sync([*trace, *parse_trace("7 unlink wal 1 - /t/w\n")]) == ""
+    assert find_repeated_sync([*trace, *parse_trace("7 unlink wal 1 EIO /t/w\n")]) == "/t/w"
 
 
 def test_another_log_in_place_of_the_one_that_was_there_is_a_failure() -> None:
