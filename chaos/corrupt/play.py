@@ -20,7 +20,8 @@ from chaos.corrupt.draw import ENTRY, format_size, list_dull
 from chaos.corrupt.judge import End, judge_answers, judge_drive, judge_untouched
 from chaos.corrupt.targets import Target, find_target, list_targets
 from chaos.drivers import Place
-from chaos.play import AGAIN, Part, Play, Played
+from chaos.ends import AGAIN
+from chaos.play import Part, Play, Played
 from chaos.results import Action, Fault, OracleVerdict, Recording, Trial, TrialResult, Verdict, merge_verdicts
 from chaos.saved import make_stage
 from chaos.scenario import Scenario

@@ -1,6 +1,7 @@
 """What a driver on a failing disk may do and say, judged from its end, its last words and the device's trace. Pure but for `read_trace`.
 
-- It ends with 0 (it coped) or 1 (try again), with one sentence and no traceback. A read-only file system may need a person: 78.
+- It ends with 0 (it coped) or 1 (try again), with one sentence and no traceback. A read-only file system, or a file that cannot even be
+  opened, may need a person: 78.
 - A full disk is called full. Weather is never damage: no error of the disk is reported as a damaged or missing record.
 - A sync that failed is never tried again as if it could succeed: the process that met it syncs that file no more (after a failed fsync the
   kernel may have dropped the pages, and a second one that succeeds promises what is not on the disk).
@@ -61,8 +62,8 @@ def count_operations(trace: Sequence[Done]) -> Counter[tuple[str, str]]:
 
 
 def find_repeated_sync(trace: Sequence[Done]) -> str:
-    """The file that a process synced after a sync of it had failed there; "" for none. What was removed in the end is nobody's promise (a log
-    in the making is thrown away when its sync fails, and SQLite rolls it back first)."""
+    """The file that a process synced after a sync of it had failed there; "" for none. What was removed in the end is nobody's promise (a
+    log in the making is thrown away when its sync fails, and SQLite rolls it back first)."""
     removed = {one.path for one in trace if one.operation == "unlink" and not one.error}
     failed: set[tuple[int, str]] = set()
     for one in (one for one in trace if one.path not in removed):
@@ -73,11 +74,16 @@ def find_repeated_sync(trace: Sequence[Done]) -> str:
     return ""
 
 
+def may_need_a_person(fault: DiskFault) -> bool:
+    """Whether a driver may end with 78: SQLite does not say why it cannot open a file, and only a person mounts a file system writable."""
+    return fault.error == "EROFS" or fault.operation == "open"
+
+
 def judge_driver(fault: DiskFault, code: int, said: str, trace: Sequence[Done], log_before: int, log_after: int) -> OracleVerdict:
     """The verdict on one driver. `log_before` and `log_after` are the log's inode numbers, 0 for no log."""
     words = said.strip().splitlines()
     last = words[-1] if words else ""
-    allowed = (0, 1, 78) if fault.error == "EROFS" else (0, 1)
+    allowed = (0, 1, 78) if may_need_a_person(fault) else (0, 1)
     repeated = find_repeated_sync(trace)
     if _TRACEBACK in said:
         why = f"it ended with a traceback: {last}"
