@@ -15,6 +15,10 @@ A plan is a list of actions, carried out one after the other. In text they are j
     edit STEP "PATH" "CONTENT"  somebody else writes a file of the workspace while the process waits at the step
     edit STEP "PATH"            the same, but the file is removed
     edit "PATH" "CONTENT"       the same now
+    turn STEP "PATH" "KIND"     somebody else makes a `directory`, a `fifo` or a `symlink TARGET` of a path, whatever was there
+    turn "PATH" "KIND"          the same now
+    jump STEP "TIME"            the clock that drivers read jumps while the process waits at the step: "+3h", "-10y" (d, h, s too)
+    jump "TIME"                 the same now
     lose STEP "WHAT"            something is taken away while the process waits at the step, which then goes on (chaos/losses.py)
     lose "WHAT"                 the same now
     keep STEP "log"             the log's files are copied while the process waits at the step, to be put back by `lose "log"`
@@ -60,6 +64,8 @@ VERBS: Mapping[str, Verb] = {
     "start": Verb("start the next driver while others live", ()),
     "end": Verb("wait for a process's end", ("who",)),
     "edit": Verb("somebody else writes or removes a file of the workspace", ("at", ""), "path"),
+    "turn": Verb("somebody else makes something of another type of a path", ("at", ""), "path"),
+    "jump": Verb("the clock that drivers read jumps", ("at", ""), "time"),
     "lose": Verb("something of the session is taken away", ("at", ""), "loss"),
     "keep": Verb("the log's files are copied, to be put back later", ("at",), "copy"),
     "parked": Verb("a driver must have ended with 78 and these words", ("who",), "sentence"),
@@ -68,6 +74,9 @@ VERBS: Mapping[str, Verb] = {
     "corrupt": Verb("bytes of a file of the session are others", (), "target"),
 }
 ROLES = "driver, spawner, shim.K, worker, redriver or command"
+_JUMP = re.compile(r"(?P<sign>[+-])(?P<number>[1-9][0-9]{0,5})(?P<unit>[shdy])\Z")
+_UNIT_MS = {"s": 1_000, "h": 3_600_000, "d": 86_400_000, "y": 31_536_000_000}
+SYMLINK = "symlink "
 _WHO = re.compile(r"(?P<role>driver|spawner|worker|command|shim(?:\.[1-9][0-9]*)?|redriver(?=@0))@(?P<epoch>[1-9][0-9]*|(?<=redriver@)0)\Z")
 
 
@@ -77,6 +86,17 @@ def parse_who(text: str, where: str = "who") -> tuple[str, int]:
     if match is None:
         raise MisuseError(f"{where}: {text!r} is no process; write ROLE@EPOCH with ROLE {ROLES}, such as driver@1")
     return "shim.1" if match["role"] == "shim" else match["role"], int(match["epoch"])
+
+
+def parse_jump(text: str) -> int | None:
+    """Milliseconds from `+3h`, `-10y`, `+90s` or `-2d` (a year has 365 days); None when it is none."""
+    match = _JUMP.match(text)
+    return None if match is None else int(match["sign"] + match["number"]) * _UNIT_MS[match["unit"]]
+
+
+def is_kind(text: str) -> bool:
+    """Whether `turn` can make this of a path."""
+    return text in ("directory", "fifo") or (text.startswith(SYMLINK) and len(text) > len(SYMLINK))
 
 
 def check_action(action: Action, where: str = "plan") -> Action:
@@ -91,6 +111,10 @@ def check_action(action: Action, where: str = "plan") -> Action:
     if bool(verb.names) != bool(action.path) or (action.content is not None and verb.names not in ("path", "target", "disk")):
         needs = f"{action.do} needs a {verb.names} in quotes" if verb.names else f"{action.do} takes no path or content"
         raise MisuseError(f"{where}: {needs}")
+    if action.do == "turn" and not is_kind(action.content or ""):
+        raise MisuseError(f'{where}: turn makes a "directory", a "fifo" or a "symlink TARGET" of a path, found {action.content!r}')
+    if verb.names == "time" and parse_jump(action.path) is None:
+        raise MisuseError(f'{where}: jump {action.path!r} is no time; write "+3h", "-10y", "+90s" or "-2d"')
     if verb.names == "copy" and action.path != "log":
         raise MisuseError(f'{where}: unknown copy {action.path!r}; what can be kept is "log"')
     if verb.names == "loss" and action.path not in LOSSES:

@@ -20,7 +20,7 @@ class Require(Protocol):
 def required_oracles(scenario: Scenario, plan: Sequence[Action] = (), *, converges: bool = False) -> frozenset[str]:
     """The oracles that must judge a trial of a scenario with this plan; `converges` when it is known what it must end in."""
     asked = {
-        "edits": any(action.do == "edit" for action in plan),
+        "edits": any(action.do in ("edit", "turn") for action in plan),
         "convergence": converges,
         "witness": bool(scenario.witnessed),
         "reference": scenario.on_interrupted == "reissue",

@@ -267,7 +267,7 @@ def _read_head(bench: Bench, place: Place, scenario: Scenario) -> int | None:
 def _question(bases: Bases, scenario: Scenario, trial: Trial, place: Place, base: Base, head: int) -> dict[str, object]:
     """As of any trial; the acknowledgements are those of before and of the drivers after the damage. Of the first ones the log may lack
     what the damaged log did not show any more: they are the bound."""
-    question = question_of(scenario, trial, place, bases.bench.references[scenario.name], base.played)
+    question = question_of(scenario, trial, place, bases.bench.references[scenario], base.played)
     before = question["acknowledged"]
     assert isinstance(before, list)
     after = [str(path) for number in _drives() if (path := place.output(number)).exists()]
