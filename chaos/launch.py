@@ -12,6 +12,7 @@ from typing import Any
 from chaos.area import open_area
 from chaos.campaign import Audit, Campaign, CampaignResult, Enumerate, Watcher, Work
 from chaos.corrupt.draw import enumerate_damage, required_of_damage
+from chaos.disk.enumerate import enumerate_faults, required_of_disk
 from chaos.done import NOTHING, Done
 from chaos.enumeration import Enumeration, enumerate_trials
 from chaos.fingerprint import digest_engine, digest_harness
@@ -21,7 +22,7 @@ from chaos.pool import Pool
 from chaos.powerloss.enumerate import MODE as POWERLOSS
 from chaos.powerloss.enumerate import RUNNER as POWERLOSS_RUNNER
 from chaos.powerloss.enumerate import enumerate_cuts
-from chaos.required import required_oracles
+from chaos.required import Require, required_oracles
 from chaos.results import Trial, TrialResult, Verdict, merge_verdicts
 from chaos.rundir import Config, KnownLabel, RunDirectory, describe_scenarios
 from chaos.scenario import Scenario
@@ -43,8 +44,9 @@ Review = Callable[[CampaignResult], CampaignResult]
 POWERLOSS_SECS = 900.0
 """A cut is answered for when every state of the disk at it has been tried."""
 
-CORRUPT = "corrupt"
-RUNNERS = {CORRUPT: "chaos.corrupt.runner", POWERLOSS: POWERLOSS_RUNNER}
+CORRUPT, DISK = "corrupt", "disk"
+RUNNERS = {CORRUPT: "chaos.corrupt.runner", DISK: "chaos.disk.runner", POWERLOSS: POWERLOSS_RUNNER}
+REQUIRED: dict[str, Require] = {CORRUPT: required_of_damage, DISK: required_of_disk}
 """The modes whose trials are no plays of plans alone, with the module that plays them."""
 
 
@@ -141,7 +143,7 @@ def run_request(
         elif request.level == SYSCALL and request.lack:
             result = _record_only(scenarios, Campaign(pool, run, area, watcher))
         else:
-            require = required_of_damage if request.mode == CORRUPT else required_oracles
+            require = REQUIRED.get(request.mode, required_oracles)
             audit = Audit(request.audit, transcribe if request.audit else None)
             enumerate_one = _choose_enumeration(request)
             campaign = Campaign(pool, run, area, watcher, enumerate_one=enumerate_one, done=done, audit=audit, require=require)
@@ -165,6 +167,8 @@ def _choose_enumeration(request: Request) -> Enumerate:
         return enumerate_pairs
     if request.mode == "random":
         return enumerate_drawn(request.seed)
+    if request.mode == DISK:
+        return lambda recording, scenario, trial_set, first: enumerate_faults(recording, first)
     if request.mode == CORRUPT:
         return lambda recording, scenario, trial_set, first: enumerate_damage(recording, first, request.seed)
     if not request.is_traced:

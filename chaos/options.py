@@ -190,7 +190,7 @@ def _refuse_target_options(options: Options) -> None:
 
 def check_own_mode(mode: str, step: str, depth: int | None, is_syscall: bool) -> None:
     """What a mode with a runner of its own cannot be asked for, by MisuseError."""
-    if mode not in OF_OWN_RUNNERS:
+    if mode not in (fault for _, fault in OF_OWN_RUNNERS.values()):
         return
     for name, is_given in (("--step", bool(step)), ("--depth", depth is not None), (f"--level {SYSCALL}", is_syscall)):
         if is_given:

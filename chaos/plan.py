@@ -26,12 +26,14 @@ FAULTS = {
     "syscall": "SIGKILL by strace before or after a system call of an unprepared `recovery run` or of a helper of it (--level syscall)",
     "power": "the power is lost: nothing but a legal state of the disk is left, under another boot id (--mode powerloss)",
     "again": "a second kill, inside the recovery from a first one; all placements must converge to one final state",
+    "disk": "the disk fails one operation of a driver, or is full or read-only from there on: log, ledger, output, checkpoints, workspace "
+    "(--mode disk)",
     "corrupt": "bytes of a file of the session are others: log, write-ahead log, contents, ledger, checkpoints (--mode corrupt)",
     "deeper": "a third kill (--depth N: and more), inside the recovery from the second one; it must converge to the same state",
 }
 UNREACHABLE_REASONS = (
     "lock held", "not in this scenario", "process already gone by then", "platform", "not yet", "sampled", "not drawn",
-    "changes nothing", "equal state",
+    "changes nothing", "equal state", "not every time",
 )
 
 
