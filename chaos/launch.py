@@ -18,12 +18,13 @@ from chaos.results import TrialResult, Verdict, merge_verdicts
 from chaos.rundir import Config, KnownLabel, RunDirectory, describe_scenarios
 from chaos.scenario import Scenario
 from chaos.sim.campaign import Simulation
-from chaos.sim.options import SIM, SIMULATED_LABELS
+from chaos.sim.options import BATCH_SECS, SIM, SIMULATED_LABELS
+from chaos.sim.options import RUNNER as SIM_RUNNER
 from chaos.syscalls.enumerate import FAULT, enumerate_kills
 from chaos.syscalls.level import SYSCALL
 from chaos.trial_set import TrialSet
 from chaos.volume import NAMESPACE
-from chaos.zygote_client import ProcessZygote, Zygote, zygote_command
+from chaos.zygote_client import ANSWER_SECS, ProcessZygote, Zygote, zygote_command
 from eventlog.errors import MisuseError
 from recovery.labels import NOT_ACTED_ON, Label
 
@@ -82,7 +83,8 @@ def start_processes(run: RunDirectory, engine: Path | None, runner: str = "", mo
     """What starts the real zygotes of a run (with another `runner` than their own where one is named, in mount namespaces of their own with
     `mounts`); their standard error goes to its directory."""
     command = [*(NAMESPACE if mounts else ()), *zygote_command(engine), *(["--runner", runner] if runner else [])]
-    return lambda slot: ProcessZygote(command, run.path / "zygotes" / f"{slot}.txt", slot=slot)
+    patience = BATCH_SECS if runner == SIM_RUNNER else ANSWER_SECS
+    return lambda slot: ProcessZygote(command, run.path / "zygotes" / f"{slot}.txt", patience, slot)
 
 
 @contextlib.contextmanager
