@@ -27,7 +27,8 @@ from chaos.results import Trial, TrialResult, Verdict, merge_verdicts
 from chaos.rundir import Config, KnownLabel, RunDirectory, describe_scenarios
 from chaos.scenario import Scenario
 from chaos.sim.campaign import Simulation
-from chaos.sim.options import SIM, SIMULATED_LABELS
+from chaos.sim.options import BATCH_SECS, SIM, SIMULATED_LABELS
+from chaos.sim.options import RUNNER as SIM_RUNNER
 from chaos.swarm.draws import enumerate_drawn
 from chaos.swarm.pairs import enumerate_pairs
 from chaos.syscalls.enumerate import FAULT, enumerate_kills
@@ -106,8 +107,8 @@ def start_processes(run: RunDirectory, engine: Path | None, runner: str = "", mo
     """What starts the real zygotes of a run (with another `runner` than their own where one is named, in mount namespaces of their own with
     `mounts`); their standard error goes to its directory."""
     command = [*(NAMESPACE if mounts else ()), *zygote_command(engine), *(["--runner", runner] if runner else [])]
-    answer_secs = POWERLOSS_SECS if runner == RUNNERS[POWERLOSS] else ANSWER_SECS
-    return lambda slot: ProcessZygote(command, run.path / "zygotes" / f"{slot}.txt", answer_secs, slot=slot)
+    patience = {RUNNERS[POWERLOSS]: POWERLOSS_SECS, SIM_RUNNER: BATCH_SECS}
+    return lambda slot: ProcessZygote(command, run.path / "zygotes" / f"{slot}.txt", patience.get(runner, ANSWER_SECS), slot=slot)
 
 
 @contextlib.contextmanager

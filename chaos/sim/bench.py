@@ -12,7 +12,7 @@ from chaos.oracle.evidence import known
 from chaos.oracle.judging import is_decision
 from chaos.required import ALWAYS
 from chaos.results import Action, Recording, Trial, TrialResult, Verdict, merge_verdicts
-from chaos.sim.evidence import NOT_JUDGED, Wanted, digest_final, digest_history, gather, judge_all
+from chaos.sim.evidence import NOT_JUDGED, Read, Wanted, digest_final, digest_history, gather, judge_all
 from chaos.sim.plain import run_plainly
 from chaos.sim.play import OnStep, Play, Schedule
 from chaos.sim.process import Process
@@ -35,6 +35,7 @@ class Bench:
         self._wanted = Wanted(plain.listing, plain.outputs, plain.exits) if workload.on_interrupted == "reissue" else None
         self._saved: dict[str, Durable] = {}
         self._saves = saves
+        self._read = Read()
         self.steps: list[str] = []
         self.clean = self._record()
 
@@ -42,6 +43,7 @@ class Bench:
         play = Play(self._opened.copy(), on_step=self._note)
         trial = Trial(0, self.workload.name, (), fault="")
         result = self.judge(self._run(play), trial, suspect=True)
+        self._read.keep(play.world.durable)
         if self._wanted is not None and result.verdict is Verdict.PASS:
             self._wanted = replace(self._wanted, final=result.final)
         return result
@@ -86,7 +88,7 @@ class Bench:
 
     def judge(self, play: Play, trial: Trial, *, suspect: bool = False) -> TrialResult:
         """What came of it: every oracle, then the doubt whether each action of the plan fired and each oracle spoke."""
-        evidence = gather(play.world.durable, self._wanted)
+        evidence = gather(play.world.durable, self._wanted, self._read)
         verdicts = [*judge_all(evidence, suspect=suspect), *play.findings]
         verdict = merge_verdicts([one.verdict for one in verdicts])
         worst = next((one for one in verdicts if one.verdict is verdict), None)

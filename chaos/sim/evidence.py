@@ -41,11 +41,31 @@ class Wanted:
     final: str = ""
 
 
-def gather(durable: Durable, wanted: Wanted | None) -> Evidence:
+class Read:
+    """Rows that were read before and stand in the log of a later trial too: a row is never changed, and trials of one session share those of
+    its clean run."""
+
+    def __init__(self) -> None:
+        self._events: dict[int, tuple[Row, Event]] = {}
+
+    def keep(self, durable: Durable) -> None:
+        """Remember the rows of this log."""
+        stream = _read_log(durable, self).streams[SESSION]
+        self._events |= {id(row): (row, event) for row, event in zip(durable.store.rows(StreamId(SESSION)), stream.events, strict=False)}
+
+    def find(self, row: Row, seq: int, previous: bytes) -> Event | None:
+        """The event of this very row at this very place."""
+        known = self._events.get(id(row))
+        if known is None or known[0] is not row or (known[1].seq, known[1].prev_hash) != (seq, previous):
+            return None
+        return known[1]
+
+
+def gather(durable: Durable, wanted: Wanted | None, read: Read | None = None) -> Evidence:
     """The evidence of one trial that has ended."""
     return Evidence(
         request=_make_request(durable, wanted),
-        log=_read_log(durable),
+        log=_read_log(durable, read or Read()),
         tree=list_tree(durable.tree),
         witness=bytes(durable.witness),
         acknowledged=tuple("".join(f"{line}\n" for line in lines).encode() for _, lines in sorted(durable.said.items())),
@@ -124,13 +144,13 @@ def _make_request(durable: Durable, wanted: Wanted | None) -> JudgeRequest:
     )  # fmt: skip
 
 
-def _read_log(durable: Durable) -> Log:
+def _read_log(durable: Durable, read: Read) -> Log:
     """The log, its stream up to the first row that is malformed."""
     stored = durable.store.rows(StreamId(SESSION))
     previous, events, defects = bytes(32), list[Event](), tuple[Defect, ...]()
     for seq, row in enumerate(stored, 1):
         try:
-            events.append(_read_event(row, seq, previous))
+            events.append(read.find(row, seq, previous) or _read_event(row, seq, previous))
         except rows.Malformed as problem:
             defects = (Defect(SESSION, seq, str(problem)),)
             break

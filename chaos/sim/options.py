@@ -15,6 +15,8 @@ BACKENDS: Mapping[str, str] = {
     SIM: "the same engine in memory, switched and crashed at its steps by one seed",
 }
 RUNNER = "chaos.sim.runner"
+BATCH_SECS = 1800.0
+"""How long a batch of trials may take, of a second or two on a machine that does nothing else."""
 DEFAULT_RUNS = 10_000
 """Trials of a simulation that says nothing of how many."""
 FAULTS = ("kill", "freeze", "again", "deeper", "race")
