@@ -6,6 +6,7 @@
 #   make bench-image workspace images beside a bare walk, git, restic and borg; make bench-peers (as root) installs the last two
 #   make bench-space keyed commands beside a bare spawn and cua-spacesd, in the same environment as bench-log
 #   make bench-recovery from a driver's death to the next one's first step, the decision for a long session
+#   make bench-chaos kill trials from a warm zygote beside a bare loop of fork, kill and bash
 #   make bench-log the event log beside a bare insert and its peers, in an environment of its own (.venv-bench)
 # Nothing outside .venv and .venv-bench is touched. Another interpreter: make test PYTHON=/path/to/python3
 
@@ -19,7 +20,7 @@ READY := $(VENV)/ready
 BENCH_VENV := .venv-bench
 BENCH_READY := $(BENCH_VENV)/ready
 
-.PHONY: chaos test soak syscalls bench-log bench-image bench-space bench-recovery bench-peers clean
+.PHONY: chaos bench-chaos test soak syscalls bench-log bench-image bench-space bench-recovery bench-peers clean
 
 chaos: $(READY)
 	@$(VENV)/bin/chaos --mode ci
@@ -65,6 +66,10 @@ bench-space: $(BENCH_READY)
 # Redriver and decisions. `make bench-recovery OPTIONS='--quick --where DIR --json found.json'`.
 bench-recovery: $(BENCH_READY)
 	@$(BENCH_VENV)/bin/python -m benchmarks.recovery $(OPTIONS)
+
+# Kill trials. `make bench-chaos OPTIONS='--quick --json found.json'`.
+bench-chaos: $(BENCH_READY)
+	@$(BENCH_VENV)/bin/python -m benchmarks.chaos $(OPTIONS)
 
 bench-peers:
 	@for peer in restic borgbackup; do apt-get install --yes --quiet $$peer || \

@@ -110,6 +110,11 @@ class ProcessZygote:
             raise self._lose("it answered a request for a replay with something else")
         return answer.result
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
     def close(self) -> None:
         process = self._process
         for stream in (process.stdin, process.stdout):
