@@ -2,7 +2,8 @@
 
 Trials of one call, its driver killed by SIGKILL at a step, recovered by a successor and judged by the oracle, from one warm zygote on
 tmpfs; in the same run, in turns with them, a bare loop: fork a process that waits, kill it, read its wait status, fork a second one that
-runs bash. A trial's CPU is that of the zygote with all it forked and reaped and of the oracle, so that other work on the machine counts little.
+runs bash. A trial's CPU is that of the zygote with all it forked and reaped and of the oracle, so that other work on the machine counts
+little.
 Budgets stand beside what is measured; a missed one is printed as such and fails nothing.
 """
 

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,6 @@ from chaos.actions import parse_plan
 from chaos.bytecode import compile_engine, starts_commands
 from chaos.catalogue import load_mode
 from chaos.planted.plant import INSTALLED
-from chaos.scenario import Scenario
 from chaos.trial_set import TrialSet
 from tests.chaos.fakes import make_scenario
 
@@ -24,9 +24,9 @@ def engine(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("scenario", [make_scenario(answers=(("a", "drive"),)), make_scenario(redriven=True), make_scenario(trials=(PERSON,))])
-def test_an_engine_whose_commands_are_started_is_compiled_whole(scenario: Scenario, engine: Path) -> None:
-    compile_engine([make_scenario(), scenario], engine)
+@pytest.mark.parametrize("changes", [{"answers": (("a", "drive"),)}, {"redriven": True}, {"trials": (PERSON,)}], ids=repr)
+def test_an_engine_whose_commands_are_started_is_compiled_whole(changes: dict[str, Any], engine: Path) -> None:
+    compile_engine([make_scenario(), make_scenario(**changes)], engine)
     sources = [file for package in ("eventlog", "recovery") for file in (engine / package).rglob("*.py")]
     compiled = list(engine.rglob("*.pyc"))
     assert len(compiled) == len(sources) > 100
