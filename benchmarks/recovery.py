@@ -12,6 +12,7 @@ import importlib.util
 import os
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,8 +27,9 @@ from benchmarks.measure import Report, interleave
 from benchmarks.recovery_log import make_session
 from eventlog.ports import LinuxHost, SystemClock
 from eventlog.reader import Reader
+from recovery.fold_cache import FoldCache
 from recovery.journal import only_stream, read_state
-from recovery.opening import log_path
+from recovery.opening import FOLD_CACHE_NAME, fold_cache_of, log_path
 from recovery.plan import forecast
 from recovery.redrive.record import load_record
 from recovery.space.identity import kill_and_wait
@@ -203,13 +205,17 @@ def bench_decision(report: Report, base: str, calls: int, rounds: int) -> None:
     subjects = {
         "a bare SELECT of the events": lambda: _select(state),
         "events verified": lambda: _events(state),
-        "and folded": lambda: _fold(state),
+        "and folded": lambda: _fold(state, None),
+        "folded from what the driver kept": lambda: _fold(state, fold_cache_of(state)),
+        "decided, nothing kept": lambda: _decide_bare(state),
         "decided": lambda: forecast(state, LinuxHost(), lambda session: None),
     }
     seconds = interleave(subjects, rounds, warm=1)
     report.compare(f"a session of {calls} calls, {2 * calls} events", seconds, "a bare SELECT of the events", {})
     label = "none" if found.label is None else found.label.value
     report.figure(f"decision ({label}), {calls} calls, least", min(seconds["decided"]) * 1e3, "ms", DECISION_MS)
+    report.figure(f"decision ({label}), {calls} calls, p50", statistics.median(seconds["decided"]) * 1e3, "ms", DECISION_MS)
+    report.figure(f"decision ({label}), {calls} calls, least, nothing kept", min(seconds["decided, nothing kept"]) * 1e3, "ms")
 
 
 @contextlib.contextmanager
@@ -231,9 +237,19 @@ def _events(state: str) -> int:
         return sum(1 for _ in reader.events(only_stream(reader)))
 
 
-def _fold(state: str) -> object:
+def _fold(state: str, cache: FoldCache | None) -> object:
     with _reading(state) as reader:
-        return read_state(reader, only_stream(reader))
+        return read_state(reader, only_stream(reader), cache=cache)
+
+
+def _decide_bare(state: str) -> object:
+    """As where the kept fold is lost: it is moved away meanwhile."""
+    kept = os.path.join(state, FOLD_CACHE_NAME)
+    os.rename(kept, kept + ".away")
+    try:
+        return forecast(state, LinuxHost(), lambda session: None)
+    finally:
+        os.rename(kept + ".away", kept)
 
 
 def bench_checkpoint(report: Report, base: str, is_quick: bool) -> None:

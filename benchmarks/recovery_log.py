@@ -10,9 +10,10 @@ from eventlog.ports import LinuxHost, RandomIds
 from eventlog.process_identity import identify_self
 from eventlog.records import Record
 from eventlog.show import encode_bytes
-from eventlog.values import ContentId, Epoch, Seq, StreamId
+from eventlog.values import ContentId, Epoch, StreamId
 from eventlog.writer import Writer
-from recovery.opening import log_path, space_paths
+from recovery.journal import Journal
+from recovery.opening import fold_cache_of, log_path, space_paths
 from recovery.space.ledger import create_ledger
 from recovery.space.ledger_lines import LEDGER_FORMAT
 from recovery.space.records import Header
@@ -51,7 +52,8 @@ def _write_calls(state: str, image: dict[bytes, Entry], calls: int) -> None:
     me = identify_self(LinuxHost())
     driver = events.DriverIdentity("bench", me.pid, me.start_ticks, me.boot_id, me.pid_namespace)
     writer = Writer.open(log_path(state), RandomIds())
-    writer.raise_floor(NAME, Epoch(1), events.DriverStarted(1, driver, "bench-ledger", 1, "cgroup"), Seq(1))
+    journal = Journal(writer, NAME, Epoch(1), cache=fold_cache_of(state))  # keeps the fold as a driver's does
+    journal.raise_floor(events.DriverStarted(1, driver, "bench-ledger", 1, "cgroup"))
     root = root_hash(image).hex()
     records: list[Record] = []
     kept = {number: list(encode_content([b"%d\n" % number])) for number in range(FILES)}
@@ -76,6 +78,6 @@ def _write_calls(state: str, image: dict[bytes, Entry], calls: int) -> None:
         ended = events.Exit("exited", code=0)
         records.append(Record(events.CallSettled(1, number, 1, "finished", "live", "", ended, output, root, []), changes))
         if len(records) >= BATCH or number == calls:
-            writer.append(NAME, Epoch(1), records, (), "bench")
+            journal.append(records, (), "bench")
             records = []
-    writer.close()
+    journal.close()

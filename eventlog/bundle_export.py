@@ -10,7 +10,7 @@ Steps: `bundle.write.before|after`, `bundle.sync.before|after` (:1 the file, :2 
 import errno
 import filecmp
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import zstandard
@@ -29,6 +29,9 @@ from eventlog.show import show_path, show_text
 from eventlog.values import ZERO_HASH, ContentId, Epoch, Seq, StreamId
 from eventlog.writer import Writer
 
+Fetch = Callable[[ContentId], Iterable[bytes]]
+"""Yields the bytes of a content that the log keeps elsewhere, proved by its name before the last of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Exported:
@@ -40,11 +43,12 @@ class Exported:
     file_bytes: int
 
 
-def export(reader: Reader, stream: StreamId, file: str, ids: Ids, upto: Seq | None = None) -> Exported:
-    """Write the events of a session up to `upto` (None: its head now), and their contents, to a new file `file`.
+def export(reader: Reader, stream: StreamId, file: str, ids: Ids, upto: Seq | None = None, fetch: Fetch | None = None) -> Exported:
+    """Write the events of a session up to `upto` (None: its head now), and their contents, to a new file `file`. What of the image there
+    is only in the session's checkpoint store comes from `fetch`.
 
-    Raises MisuseError when `file` is there or cannot be written, and as `check_in_log`; FullError, CorruptError when the log cannot give
-    all of it.
+    Raises MisuseError when `file` is there or cannot be written, and without `fetch` as `check_in_log`; what `fetch` raises; FullError,
+    CorruptError when the log cannot give all of it.
     """
     _check_target(reader, file)
     row = _find_stream(reader, stream)
@@ -53,15 +57,15 @@ def export(reader: Reader, stream: StreamId, file: str, ids: Ids, upto: Seq | No
         raise MisuseError(f"{reader.name}: session {show_text(stream)} has no event {head}; its events are 1 to {row.head_seq}")
     if os.path.lexists(file):
         raise _taken(file)
-    check_in_log(reader, row, newest_forkable(read_upto(reader, stream, head)))
+    elsewhere = _find_elsewhere(reader, row, newest_forkable(read_upto(reader, stream, head)), fetch)
     temporary = _temporary(file, ids)
-    exported = _write(reader, row, head, temporary, form.PLAIN_MAGIC)
+    exported = _write(reader, row, head, temporary, form.PLAIN_MAGIC, elsewhere)
     _place(temporary, file)
     return exported
 
 
-def export_moved(writer: Writer, stream: StreamId, file: str, ids: Ids, clock: Clock) -> Exported:
-    """Move a session into a new file `file`: nothing is ever appended to it in this log again (L8).
+def export_moved(writer: Writer, stream: StreamId, file: str, ids: Ids, clock: Clock, fetch: Fetch | None = None) -> Exported:
+    """Move a session into a new file `file`: nothing is ever appended to it in this log again (L8). `fetch` as in `export`.
 
     May be run again after a crash, and then gives the same bundle. Raises as `export`; MisuseError when a call or a restore is open at
     the head (a fork could not go on from there, C9) or the files there are not in the log (`check_in_log`); HeadMovedError when a driver
@@ -76,11 +80,11 @@ def export_moved(writer: Writer, stream: StreamId, file: str, ids: Ids, clock: C
     head = row.head_seq if recorded is None else Seq(row.head_seq - 1)
     if recorded is None:
         _check_movable(reader, row)
-        check_in_log(reader, row, row.head_seq)
         if os.path.lexists(file):
             raise _taken(file)
+    elsewhere = _find_elsewhere(reader, row, head, fetch)
     temporary = _temporary(file, ids)
-    exported = _write(reader, row, head, temporary, form.MOVED_MAGIC)
+    exported = _write(reader, row, head, temporary, form.MOVED_MAGIC, elsewhere)
     try:
         if recorded is None:
             writer.move_away(stream, exported.digest.hex(), head, clock.now_ms())
@@ -105,25 +109,43 @@ def export_moved(writer: Writer, stream: StreamId, file: str, ids: Ids, clock: C
     return exported
 
 
+@dataclass(frozen=True, slots=True)
+class _Elsewhere:
+    """Contents that the log has not and that go out all the same."""
+
+    contents: frozenset[bytes] = frozenset()
+    fetch: Fetch = lambda content: ()
+
+
+def _find_elsewhere(reader: Reader, row: StreamRow, at: Seq, fetch: Fetch | None) -> _Elsewhere:
+    """What must be fetched so that a session can go on from `at`. Raises as `check_in_log` where there is nothing to fetch it with."""
+    if fetch is None:
+        check_in_log(reader, row, at)
+        return _Elsewhere()
+    return _Elsewhere(frozenset(find_in_store(reader, row.id, at).values()), fetch)
+
+
 def check_in_log(reader: Reader, row: StreamRow, at: Seq) -> None:
-    """Raise MisuseError when the files of the session at `at` lie in its checkpoint store: nothing could go on from there elsewhere."""
-    path = find_in_store(reader, row.id, at)
-    if path is not None:
+    """Raise MisuseError when files of the session at `at` lie in its checkpoint store: nothing could go on from the log alone."""
+    for path in find_in_store(reader, row.id, at):
         raise MisuseError(
             f"{reader.name}: session {show_text(row.id)} keeps its files in its checkpoint store, and at seq {at} the log has not the "
-            f"content of {show_path(path)}: no bundle and no fork could go on from there, and nothing was made. "
-            f"Copy the state directory, the store and the workspace together (`cp -a`, same paths) while nobody drives the session"
+            f"content of {show_path(path)}: nothing could go on from this log alone, and nothing was made. "
+            f"`recovery export` takes what is missing from the store"
         )
 
 
-def find_in_store(reader: Reader, stream: StreamId, at: Seq) -> bytes | None:
-    """A path of the image at `at` whose content is only in the session's checkpoint store; None when there is none."""
+def find_in_store(reader: Reader, stream: StreamId, at: Seq) -> dict[bytes, bytes]:
+    """The paths of the image at `at` whose contents are only in the session's checkpoint store, in order, with these contents."""
     if not reader.keeps_contents_elsewhere():
-        return None
+        return {}
     image = read_image(reader, stream, at)
-    contents = ((path, image[path].content) for path in sorted(image))
-    wanted = ((path, ContentId(content)) for path, content in contents if content is not None)
-    return next((path for path, one in wanted if not reader.has_blob(one) and reader.dropped_reason(one) == "checkpointed"), None)
+    wanted = {path: image[path].content for path in sorted(image)}
+    return {path: content for path, content in wanted.items() if content is not None and _is_elsewhere(reader, ContentId(content))}
+
+
+def _is_elsewhere(reader: Reader, content: ContentId) -> bool:
+    return not reader.has_blob(content) and reader.dropped_reason(content) == "checkpointed"
 
 
 def _find_stream(reader: Reader, stream: StreamId) -> StreamRow:
@@ -177,12 +199,12 @@ def _is_same(temporary: str, file: str) -> bool:
     return os.path.isfile(file) and filecmp.cmp(temporary, file, shallow=False)
 
 
-def _write(reader: Reader, row: StreamRow, head: Seq, temporary: str, magic: bytes) -> Exported:
+def _write(reader: Reader, row: StreamRow, head: Seq, temporary: str, magic: bytes, elsewhere: _Elsewhere) -> Exported:
     """The whole bundle under its temporary name, synced."""
     tally = _Tally()
     try:
         _check_sizes(reader, row, head)
-        durable.write_new(temporary, _compress(magic, _records(reader, row, head, tally)), "bundle")
+        durable.write_new(temporary, _compress(magic, _records(reader, row, head, tally, elsewhere)), "bundle")
         size = os.stat(temporary).st_size
     except OSError as error:
         raise _cannot_write(temporary, error) from error
@@ -254,7 +276,7 @@ def _compress(magic: bytes, records: Iterable[bytes]) -> Iterator[bytes]:
     yield stream.flush()
 
 
-def _records(reader: Reader, row: StreamRow, head: Seq, tally: _Tally) -> Iterator[bytes]:
+def _records(reader: Reader, row: StreamRow, head: Seq, tally: _Tally, elsewhere: _Elsewhere) -> Iterator[bytes]:
     """Every record, the trailer with the digest of all before it last."""
     hasher = blake3()
     wanted: dict[ContentId, int] = {}
@@ -262,7 +284,7 @@ def _records(reader: Reader, row: StreamRow, head: Seq, tally: _Tally) -> Iterat
         for record in _meta(_event_records(reader, row, head, tally, wanted), tally):
             hasher.update(record)
             yield record
-        for record in _content_records(reader, wanted, tally):
+        for record in _content_records(reader, wanted, tally, elsewhere):
             hasher.update(record)
             yield record
     except CorruptError as error:
@@ -318,11 +340,12 @@ def _read_verbatim(reader: Reader, stream: StreamId, stored: StoredEvent, domain
     return VerbatimEvent(stored, kind, version, payload)
 
 
-def _content_records(reader: Reader, wanted: dict[ContentId, int], tally: _Tally) -> Iterator[bytes]:
+def _content_records(reader: Reader, wanted: dict[ContentId, int], tally: _Tally, elsewhere: _Elsewhere) -> Iterator[bytes]:
     """Every content in byte order of its id, decoded: how a log cuts and packs it is that log's own affair."""
     for content in sorted(wanted):
         size, counts = wanted[content], tally.counts
-        if not reader.has_blob(content) and (reason := reader.dropped_reason(content)) is not None:
+        is_fetched = content in elsewhere.contents
+        if not is_fetched and not reader.has_blob(content) and (reason := reader.dropped_reason(content)) is not None:
             tally.counts = replace(counts, given_up=counts.given_up + 1)
             given_up = form.GivenUp(content, size, form.checked_reason(reason))
             yield form.encode_record(form.GIVEN_UP, form.encode_given_up(given_up))
@@ -330,7 +353,7 @@ def _content_records(reader: Reader, wanted: dict[ContentId, int], tally: _Tally
         tally.counts = replace(counts, contents=counts.contents + 1, content_bytes=counts.content_bytes + size)
         yield form.encode_record(form.CONTENT, form.encode_content(content, size))
         total = 0
-        for piece in _recut(reader.content(content)):
+        for piece in _recut(elsewhere.fetch(content) if is_fetched else reader.content(content)):
             total += len(piece)
             yield form.encode_record(form.PIECE, piece)
         if total != size:

@@ -51,8 +51,8 @@ def export_session(
         with open_anywhere(path) as reader:
             stream = choose_stream(reader, session).id
             made = export(reader, stream, str(to), ids, None if upto is None else Seq(upto))
-    report = _exported_json(path, str(to), stream, made, move)
-    print(json.dumps(report) if as_json else _exported_line(str(to), stream, made, move))
+    report = exported_json(path, str(to), stream, made, move)
+    print(json.dumps(report) if as_json else exported_line(str(to), stream, made, move))
 
 
 def import_session(
@@ -102,7 +102,8 @@ def _import(log: Path, file: Path, name: str | None, *, new: bool, dry_run: bool
     print(json.dumps({**_imported_json(path, str(file), made), "dry_run": dry_run}) if as_json else f"{line}\n{note}")
 
 
-def _exported_json(path: str, file: str, stream: str, made: Exported, moved: bool) -> dict[str, object]:
+def exported_json(path: str, file: str, stream: str, made: Exported, moved: bool) -> dict[str, object]:
+    """What `--json` says of a bundle that was made."""
     return {
         "log": path,
         "file": file,
@@ -126,7 +127,8 @@ def _numbers(made: Exported | Imported) -> dict[str, object]:
     }
 
 
-def _exported_line(file: str, stream: str, made: Exported, moved: bool) -> str:
+def exported_line(file: str, stream: str, made: Exported, moved: bool) -> str:
+    """The same for people."""
     moved_away = (
         "was moved into it: nothing is appended to it here any more; `eventlog import STATE_DIR BUNDLE --new`, then `recovery place "
         "STATE_DIR --workspace DIR`, make it a session that is driven"

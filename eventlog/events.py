@@ -212,8 +212,9 @@ class SessionForked(msgspec.Struct, frozen=True):
 
 
 class SessionPlaced(msgspec.Struct, frozen=True):
-    """Where a session that was forked, imported or moved is driven from here on: its own workspace and ledger. No directory bears
-    `root_identity` yet: the first driver finds the root lost and rebuilds it (R6)."""
+    """Where a session that was forked, imported or moved is driven from here on: its own workspace and ledger, and the store of the
+    checkpoints that it takes, "" where it takes none. No directory bears `root_identity` yet: the first driver finds the root lost and
+    rebuilds it (R6)."""
 
     kind: ClassVar[str] = "session_placed"
     version: ClassVar[int] = 1
@@ -222,6 +223,7 @@ class SessionPlaced(msgspec.Struct, frozen=True):
     root_identity: RootIdentity
     ledger_id: str
     generation: Count
+    store: JsonBytes
 
 
 class InputAdmitted(msgspec.Struct, frozen=True):

@@ -105,6 +105,9 @@ _MOVED = events.SessionMoved.kind
 _seqs_from = cast(Callable[[int], Iterator[Seq]], itertools.count)
 """Seqs without a call of `Seq` for each: a long history has many."""
 _CHANGED_SEQS = "SELECT seq, count(*) FROM image_change WHERE stream = ? AND seq > ? AND seq <= ? GROUP BY seq"
+_RAW_EVENTS = (
+    "SELECT hash, seq, id, epoch, kind, version, payload, prev_hash FROM event WHERE stream = ? AND seq > ? AND seq <= ? ORDER BY seq"
+)
 _CHANGES_OF_PAGE = f"SELECT seq, idx, {COLUMNS} FROM image_change WHERE stream = ? AND seq > ? AND seq <= ? ORDER BY seq, idx"
 _CHANGES = f"SELECT idx, {COLUMNS} FROM image_change WHERE stream = ? AND seq = ? ORDER BY idx"
 
@@ -226,6 +229,12 @@ class Reader:
         if position != Position(row.head_seq, row.head_hash, row.floor):
             raise self._cache_damaged(stream, position)
         self._check_newest(stream, position)
+
+    def raw_rows(self, stream: StreamId, after: int, upto: int) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
+        """The rows of events (their hash first) and of image changes with `after` < seq <= `upto`, exactly as they are stored: nothing is
+        checked. Raises CorruptError for text that is none."""
+        place = (stream, after, upto)
+        return self.rows(_RAW_EVENTS, place), self.rows(_CHANGES_OF_PAGE, place)
 
     def _check_position(self, stream: StreamId, position: Position) -> None:
         if position == BEGINNING:

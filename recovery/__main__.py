@@ -17,6 +17,7 @@ from eventlog.ports import LinuxHost, RandomIds, SystemClock
 from recovery.command_answer import answer, choose_answer
 from recovery.command_apply import apply_recovery
 from recovery.command_checkpoints import collect_checkpoints, list_checkpoints, verify_checkpoints
+from recovery.command_export import export_session as export_bundle
 from recovery.command_files import ChangeOrder, change, has_workspace, release_space
 from recovery.command_fork import fork as fork_session
 from recovery.command_fork import place as place_session
@@ -189,6 +190,19 @@ def fork(
 ) -> int:
     """Begin a session that goes on from a point of another one, in a space of its own; `drive` makes its files and drives it."""
     return fork_session(str(log), at, str(state), str(workspace), name, session, as_json, _settings(), _ports())
+
+
+@app.command()
+def export(
+    log: LogArgument,
+    to: Annotated[Path, typer.Option("--to", help="the bundle to write; a file of this name is never replaced")],
+    upto: Annotated[int | None, typer.Option("--upto", help="only the events up to this seq")] = None,
+    move: Annotated[bool, typer.Option("--move", help="the session goes away with the bundle: nothing is appended here any more")] = False,
+    session: Annotated[str | None, typer.Option("--session", help="the session, where the log holds several")] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Write a session into a bundle, as `eventlog export` does, with what of its files is only in its checkpoint store."""
+    return export_bundle(str(log), str(to), upto, move, session, as_json, _settings(), _ports())
 
 
 @app.command()

@@ -8,7 +8,8 @@ from eventlog.reader import Reader
 from eventlog.show import show_text
 from eventlog.values import StreamId
 from recovery.command_log import state_of
-from recovery.journal import Known, only_stream, read_state
+from recovery.fold_cache import Known
+from recovery.journal import only_stream, read_state
 from recovery.note import DEFAULT_BYTES, fit_note, make_note, write_json, write_text
 from recovery.opening import log_missing, log_path, should_exist
 from recovery.story import tell_story

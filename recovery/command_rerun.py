@@ -5,17 +5,18 @@ import os
 import sys
 from collections.abc import Mapping
 
-from eventlog.bundle_export import find_in_store
-from eventlog.errors import MisuseError
+from eventlog.errors import CrashworthyError, MisuseError
 from eventlog.history import find_point, parse_point
 from eventlog.reader import Reader
-from eventlog.show import show_path, show_text
+from eventlog.show import show_text
 from eventlog.streams import choose_stream
 from eventlog.values import Seq, StreamId
 from recovery.command_log import state_of
 from recovery.driver.order import Ports
+from recovery.elsewhere import find_elsewhere
 from recovery.opening import log_missing, log_path, should_exist
 from recovery.rerun import History, Rerun, forkable, read_history, rerun_from, show_point
+from recovery.settings import read_settings
 
 
 def rerun(log: str, at: str | None, every: bool, session: str | None, as_json: bool, environ: Mapping[str, str], ports: Ports) -> int:
@@ -28,7 +29,7 @@ def rerun(log: str, at: str | None, every: bool, session: str | None, as_json: b
         if should_exist(state):
             raise log_missing(state)
         raise MisuseError(f"{show_text(log)}: no log is there; name the state directory of a session")
-    stream, history, points, passed = _read(path, at, session)
+    stream, history, points, passed = _read(path, at, session, environ, ports)
     for point, why in passed:
         _say(as_json, f"{show_point(stream, point)}: not run: {why}")
     done = []
@@ -43,7 +44,9 @@ def rerun(log: str, at: str | None, every: bool, session: str | None, as_json: b
     return 1 if any(one.differs for one in done) else 0
 
 
-def _read(path: str, at: str | None, session: str | None) -> tuple[StreamId, History, list[int], list[tuple[int, str]]]:
+def _read(
+    path: str, at: str | None, session: str | None, environ: Mapping[str, str], ports: Ports
+) -> tuple[StreamId, History, list[int], list[tuple[int, str]]]:
     """The session, and from where it is run again: the point asked for, or every one that can be; with those that cannot, and why."""
     reader = Reader.open(path)
     try:
@@ -52,16 +55,20 @@ def _read(path: str, at: str | None, session: str | None) -> tuple[StreamId, His
         if at is not None:
             return row.id, history, [int(find_point(reader, row, parse_point(at)))], []
         points = forkable(reader, row.id, history.points)
-        found = {point: history.obstacle(point) or _describe_elsewhere(reader, row.id, point) for point in points}
+        said = read_settings(environ).checkpoints
+        found = {point: history.obstacle(point) or _describe_elsewhere(reader, row.id, point, said, ports) for point in points}
     finally:
         reader.close()
     return row.id, history, [point for point, why in found.items() if not why], [(point, why) for point, why in found.items() if why]
 
 
-def _describe_elsewhere(reader: Reader, stream: StreamId, point: int) -> str:
-    """Why no fork can go on from a point whose files are not in the log, "" when they are."""
-    path = find_in_store(reader, stream, Seq(point))
-    return "" if path is None else f"the content of {show_path(path)} there is in the session's checkpoint store and not in the log"
+def _describe_elsewhere(reader: Reader, stream: StreamId, point: int, said: str, ports: Ports) -> str:
+    """Why no fork can go on from a point whose files are not all in the log, "" when it can."""
+    try:
+        find_elsewhere(reader, stream, Seq(point), said, ports.clock)
+    except CrashworthyError as error:
+        return str(error)
+    return ""
 
 
 def _lines(stream: StreamId, done: Rerun) -> list[str]:

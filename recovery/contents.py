@@ -38,5 +38,5 @@ class Contents:
             return
         taken = state.modes.find_taken(root)
         if taken is None:
-            raise MisuseError(f"--at {seq}: no checkpoint was taken of the image there; `recovery checkpoints list LOG` names others")
+            raise MisuseError(f"seq {seq}: no checkpoint was taken of the image there; `recovery checkpoints list LOG` names others")
         self.vault.prove(taken.manifest, root, lacking)

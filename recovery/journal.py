@@ -14,14 +14,13 @@ from eventlog.show import show_text
 from eventlog.values import Epoch, Seq, StreamId
 from eventlog.wal import wal_bytes
 from eventlog.writer import Writer
-from recovery.state import SessionState, fold_event, fold_stream, replace
-
-Known = tuple[SessionState, list[str]]
-"""A session's verified, folded state, and the hash (hex) of every event by seq - 1."""
+from recovery.fold_cache import FoldCache, Known
+from recovery.state import SessionState, fold_event, fold_further, fold_stream, replace
 
 
-def read_state(reader: Reader, stream: StreamId, *, is_placed: bool = True) -> Known:
-    """The verified, folded state of a session, and its hashes; without `is_placed` also of a fork that has no workspace yet.
+def read_state(reader: Reader, stream: StreamId, *, is_placed: bool = True, cache: FoldCache | None = None) -> Known:
+    """The verified, folded state of a session, and its hashes; without `is_placed` also of a fork that has no workspace yet. `cache` is
+    begun with where it fits the log.
 
     Raises CorruptError, MisuseError, NeedsPersonError."""
     if reader.stream(stream) is None:
@@ -29,21 +28,41 @@ def read_state(reader: Reader, stream: StreamId, *, is_placed: bool = True) -> K
         raise MisuseError(
             f"{reader.name}: holds session {known}, not {show_text(stream)}; name another state directory in the session file"
         )
-    hashes: list[str] = []
-
-    def noted() -> Iterator[StoredEvent]:
-        # Folded as they come: a long history is never held whole.
-        for stored in reader.events(stream):
-            hashes.append(stored.hash.hex())
-            yield stored
-
-    state = fold_stream(noted(), f"{reader.name}: session {stream}")
+    kept = cache.load(reader, stream) if cache is not None else None
+    state, hashes = _read_whole(reader, stream, cache) if kept is None else _read_on(reader, stream, kept)
     if is_placed and not state.is_placed:
         raise NeedsPersonError(
             f"{reader.name}: session {stream} was forked or imported and has no workspace yet; "
             f"`recovery place {os.path.dirname(reader.name) or '.'} --workspace DIR` gives it one"
         )
     return state, hashes
+
+
+def _read_whole(reader: Reader, stream: StreamId, cache: FoldCache | None) -> Known:
+    hashes: list[str] = []
+
+    def noted() -> Iterator[StoredEvent]:
+        # Folded as they come: a long history is never held whole.
+        for stored in reader.events(stream):
+            hashes.append(stored.hash.hex())
+            if cache is not None:
+                cache.follow(reader, stored, stream)
+            yield stored
+
+    return fold_stream(noted(), f"{reader.name}: session {stream}"), hashes
+
+
+def _read_on(reader: Reader, stream: StreamId, kept: Known) -> Known:
+    state, hashes = kept
+    position = Position(Seq(state.head_seq), bytes.fromhex(state.head_hash), Epoch(state.floor))
+    following = list(reader.events(stream, position))
+    return fold_further(state, following, f"{reader.name}: session {stream}"), hashes + [stored.hash.hex() for stored in following]
+
+
+def is_head(reader: Reader, stream: StreamId, state: SessionState) -> bool:
+    """Whether a state was read up to the log's present head: its hash stands for all events before it."""
+    row = reader.stream(stream)
+    return row is not None and (row.head_seq, row.head_hash.hex(), row.floor) == (state.head_seq, state.head_hash, state.floor)
 
 
 def only_stream(reader: Reader) -> StreamId:
@@ -63,18 +82,17 @@ def only_stream(reader: Reader) -> StreamId:
 class Journal:
     """One driver's log handle, its epoch, and the fold. Every append is fenced; what it returns stands on disk."""
 
-    def __init__(self, writer: Writer, stream: StreamId, epoch: Epoch, known: Known | None = None) -> None:
-        """`known` is what this process has just read and verified: it is taken as it is while the log's head is still the same event."""
+    def __init__(
+        self, writer: Writer, stream: StreamId, epoch: Epoch, known: Known | None = None, cache: FoldCache | None = None
+    ) -> None:
+        """`known` is what this process has just read and verified: it is taken as it is while the log's head is still the same event. The
+        fold is kept in `cache` from time to time."""
         self._writer = writer
+        self._cache = cache
         self.stream = stream
         self.epoch = epoch
-        is_current = known is not None and self._is_head(known[0])
+        is_current = known is not None and is_head(self.reader, stream, known[0])
         self.state, self.hashes = known if known is not None and is_current else read_state(writer.reader, stream)
-
-    def _is_head(self, state: SessionState) -> bool:
-        """Whether a state was read up to the log's present head: its hash stands for all events before it."""
-        row = self.reader.stream(self.stream)
-        return row is not None and (row.head_seq, row.head_hash.hex(), row.floor) == (state.head_seq, state.head_hash, state.floor)
 
     @property
     def reader(self) -> Reader:
@@ -108,6 +126,8 @@ class Journal:
             self.state = replace(expected, head_hash=self.hashes[-1])
         else:
             self._catch_up()  # somebody appended in between (a note), or the log had these events already
+        if self._cache is not None:
+            self._cache.offer(self.reader, self.stream, self.state)
         return appended
 
     def _fold_ahead(self, records: Sequence[Record]) -> SessionState:
@@ -157,7 +177,7 @@ class Journal:
 
     def refresh(self) -> None:
         """Take in what others have appended meanwhile: notes, inputs, what is asked for, answers. Raises StaleEpochError."""
-        if not self._is_head(self.state):
+        if not is_head(self.reader, self.stream, self.state):
             self._catch_up()
             self.check_fence()
 

@@ -20,7 +20,8 @@ from eventlog.show import encode_bytes, show_text
 from eventlog.values import ContentId, StreamId
 from recovery.capture import list_untracked
 from recovery.checkpoints.vault import Vault, check_store_place, make_vault, open_vault, store_path
-from recovery.journal import Known, only_stream, read_state
+from recovery.fold_cache import FoldCache, Known
+from recovery.journal import only_stream, read_state
 from recovery.limits import find_crossing, measure
 from recovery.redrive.record import has_record
 from recovery.script import Session, call_to_json, decode_bytes
@@ -38,6 +39,7 @@ from recovery.workspace.values import Scan
 LOG_NAME = "log.sqlite"
 SPACE_DIRECTORY = "space"
 SCAN_CACHE_NAME = "scan.cache"
+FOLD_CACHE_NAME = "fold.cache"
 
 
 def log_path(state: str) -> str:
@@ -48,6 +50,11 @@ def log_path(state: str) -> str:
 def scan_cache_path(state: str) -> str:
     """The stat cache of a state directory: losing it costs time only."""
     return os.path.join(state, SCAN_CACHE_NAME)
+
+
+def fold_cache_of(state: str) -> FoldCache:
+    """What is kept of the fold of the log in a state directory: losing it costs time only."""
+    return FoldCache(os.path.join(state, FOLD_CACHE_NAME))
 
 
 def space_paths(state: str) -> SpacePaths:
@@ -91,14 +98,15 @@ def log_missing(state: str) -> LogMissingError:
 
 
 def open_session(
-    session: Session, epoch: int | None, allow_network: bool, clock: Clock, ids: Ids, boot_id: str = ""
+    session: Session, epoch: int | None, allow_network: bool, clock: Clock, ids: Ids, boot_id: str = "", cache: FoldCache | None = None
 ) -> Known | None:
-    """Make the session's log when there is none yet: None then. An existing session must be the same one, and its state is returned.
+    """Make the session's log when there is none yet: None then. An existing session must be the same one, and its state is returned, read
+    with `cache`.
 
     Raises MisuseError, LogMissingError, ScanError.
     """
     if os.path.exists(log_path(session.state)):
-        return _read_same(session)
+        return _read_same(session, cache)
     if should_exist(session.state) or (epoch or 1) > 1:
         raise log_missing(session.state)
     if not os.path.isdir(session.workspace):
@@ -211,10 +219,10 @@ def remove_second_names(state: str) -> None:
                 durable.unlink(path, "log.leftover")
 
 
-def _read_same(session: Session) -> Known:
+def _read_same(session: Session, cache: FoldCache | None = None) -> Known:
     reader = Reader.open(log_path(session.state))
     try:
-        known = read_state(reader, StreamId(session.name))
+        known = read_state(reader, StreamId(session.name), cache=cache)
     finally:
         reader.close()
     if known[0].opened.script != [call_to_json(call) for call in session.calls]:
@@ -260,7 +268,7 @@ def is_finished(state: str) -> bool:
     except (LogMissingError, MisuseError):
         return False
     try:
-        return read_state(reader, only_stream(reader), is_placed=False)[0].is_finished
+        return read_state(reader, only_stream(reader), is_placed=False, cache=fold_cache_of(state))[0].is_finished
     finally:
         reader.close()
 
@@ -269,7 +277,7 @@ def read_log(state: str) -> SessionState:
     """The verified state of the one session in a state directory. Raises MisuseError, CorruptError, NeedsPersonError."""
     reader = Reader.open(log_path(state))
     try:
-        return read_state(reader, only_stream(reader))[0]
+        return read_state(reader, only_stream(reader), cache=fold_cache_of(state))[0]
     finally:
         reader.close()
 

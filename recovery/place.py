@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from eventlog import durable, events
-from eventlog.bundle_export import check_in_log, export
+from eventlog.bundle_export import Fetch, export
 from eventlog.bundle_import import import_into_new
 from eventlog.command_writing import announced
 from eventlog.errors import CrashworthyError, MisuseError
@@ -26,7 +26,10 @@ from eventlog.show import encode_bytes, show_text
 from eventlog.streams import choose_stream
 from eventlog.values import SESSION_NAME, Epoch, Seq, StreamId
 from eventlog.writer import Writer
+from recovery.checkpoints.directory import make_store
+from recovery.checkpoints.vault import check_store_place, store_path
 from recovery.driver.order import Ports
+from recovery.elsewhere import find_elsewhere
 from recovery.journal import only_stream, read_state
 from recovery.opening import check_log_exists, check_places, is_finished, log_path
 from recovery.script import decode_bytes
@@ -72,8 +75,13 @@ def place_session(state: str, workspace: str, settings: Settings, ports: Ports) 
     check_places(state, root)
     _check_empty(root)
     check_writable_place(state, allow_network=settings.allow_network)
+    store = "" if first.checkpoints is None else store_path(None, state)
+    if store:
+        check_store_place(store, root)
     with _claimed(root, placed, settings, ports):
-        _commit(state, stream, root, ports)
+        if store:
+            make_store(store)  # before the commit that names it: a session never names a store that was not there
+        _commit(state, stream, root, store, ports)
     return placed
 
 
@@ -113,10 +121,11 @@ def _claimed(root: str, placed: Placed, settings: Settings, ports: Ports) -> Ite
         holders.close()
 
 
-def _commit(state: str, stream: StreamId, root: str, ports: Ports) -> None:
+def _commit(state: str, stream: StreamId, root: str, store: str, ports: Ports) -> None:
     above = root if os.path.isdir(root) else os.path.dirname(root)
     nobody = events.RootIdentity(ports.ids.new_id().hex(), 0, None, f"{os.statvfs(above).f_fsid:x}")
-    placed = events.SessionPlaced(ports.clock.now_ms(), encode_bytes(os.fsencode(root)), nobody, ports.ids.new_id().hex(), 1)
+    where, checkpoints = encode_bytes(os.fsencode(root)), encode_bytes(os.fsencode(store))
+    placed = events.SessionPlaced(ports.clock.now_ms(), where, nobody, ports.ids.new_id().hex(), 1, checkpoints)
     with announced(log_path(state), "fork"), contextlib.closing(Writer.open(log_path(state), ports.ids)) as writer:
         writer.append(stream, Epoch(0), [Record(placed)], (), "place")
 
@@ -127,9 +136,9 @@ def fork_into(
     """Fork a session of the log file `log` at a point into the new state directory `state`, with its history, and place it. Run again after
     a crash it goes on.
 
-    Raises MisuseError for a point that cannot be forked (naming the nearest ones; also for one whose files are only in a checkpoint store),
-    a name, directory or state directory that will not do, CompactedError for contents that were given up: nothing was made then;
-    CorruptError, FullError.
+    Raises MisuseError for a point that cannot be forked (naming the nearest ones; also for one of whose image no checkpoint was taken
+    where the log lacks files of it), a name, directory or state directory that will not do, NeedsPersonError when the checkpoint store
+    is missing, CompactedError for contents that were given up: nothing was made then; CheckpointDamagedError, CorruptError, FullError.
     """
     if name is not None and not SESSION_NAME.match(name):
         raise MisuseError(f"{show_text(name)!r} is no name of a session; write 1 to 64 letters, digits, '.', '_' or '-'")
@@ -147,9 +156,10 @@ def fork_into(
         if not os.path.exists(log_path(state)):
             record = fork_record(reader.events(row.id), at, name=forked, reason="forked", parent_log=origin[0], parent=origin[1], now_ms=0)
             assert isinstance(record.event, events.SessionForked)
-            check_in_log(reader, row, at)
-            check_contents(reader, fold_changes({}, record.changes))
-            _take_over_history(reader, row.id, at, forked, state, settings, ports)
+            fetch = find_elsewhere(reader, row.id, at, settings.checkpoints, ports.clock)
+            if fetch is None:
+                check_contents(reader, fold_changes({}, record.changes))
+            _take_over_history(reader, row.id, at, forked, state, settings, ports, fetch)
     finally:
         reader.close()
     _check_forked(state, origin, at)
@@ -158,7 +168,7 @@ def fork_into(
 
 
 def _take_over_history(
-    reader: Reader, stream: StreamId, at: Seq, name: str, state: str, settings: Settings, ports: Ports
+    reader: Reader, stream: StreamId, at: Seq, name: str, state: str, settings: Settings, ports: Ports, fetch: Fetch | None
 ) -> None:
     """Make the fork's own log: the parent's events up to the point, read-only, and the session that goes on from them."""
     above = os.path.dirname(os.path.abspath(state))
@@ -171,7 +181,7 @@ def _take_over_history(
         raise MisuseError(f"the state directory {show_text(state)} has something in it; name one that is missing or empty")
     _forget_bundles(state)
     bundle = os.path.join(state, BUNDLE_NAME)
-    export(reader, stream, bundle, ports.ids, at)
+    export(reader, stream, bundle, ports.ids, at, fetch)
     import_into_new(log_path(state), bundle, ports.ids, ports.clock, name)
 
 

@@ -19,7 +19,7 @@ from recovery.facts import Facts, LedgerFact
 from recovery.gather import Evidence, gather, is_newer, open_ledger_fact
 from recovery.journal import only_stream, read_state
 from recovery.labels import BEHIND, NOT_ACTED_ON, Label
-from recovery.opening import log_path, space_paths
+from recovery.opening import fold_cache_of, log_path, space_paths
 from recovery.perform import describe_row
 from recovery.plan_ahead import NEEDED, Ahead, look_ahead
 from recovery.plan_stops import FindVault, describe_older, find_limit_stop, find_older, find_record_stop, find_stale, find_store
@@ -73,7 +73,7 @@ def forecast(state_directory: str, host: Host, find_vault: FindVault) -> Forecas
     reader = Reader.open(log_path(state_directory))
     try:
         stream = only_stream(reader)
-        state, hashes = read_state(reader, stream)
+        state, hashes = read_state(reader, stream, cache=fold_cache_of(state_directory))
     finally:
         reader.close()
     state = dataclasses.replace(state, is_restored_this_epoch=False)  # as the next driver_started will make it

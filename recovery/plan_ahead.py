@@ -1,7 +1,7 @@
 """What a drive does once nothing is left to recover, as far as the log and the foreseen rows tell. Pure."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from eventlog import events
 from recovery.agent import AskApproval, AskPerson, AwaitAnswer, RunNext, ScriptDone, choose_next
@@ -10,7 +10,7 @@ from recovery.call_list import CallList
 from recovery.labels import BEHIND, INTERRUPTS, NOT_ACTED_ON, Label
 from recovery.person_restore import undone_calls
 from recovery.space.records import LedgerState
-from recovery.state import AttemptState, CallState, SessionState
+from recovery.state import AttemptState, CallState, SessionState, replace
 
 NEEDED = "then a person is needed"
 _INTERRUPTING = INTERRUPTS | {Label.INTERRUPT_RESTORED}

@@ -9,7 +9,7 @@ acts outside the workspace, a call of which nobody knows how it ended, a change 
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eventlog import events
 from eventlog.differences import describe_difference, find_differences
@@ -20,7 +20,6 @@ from eventlog.image import is_identity_change
 from eventlog.reader import Reader, StoredEvent
 from eventlog.show import show_text
 from eventlog.values import Seq, StreamId
-from recovery.checkpoints.directory import make_store
 from recovery.driver.order import Ports
 from recovery.opening import log_path
 from recovery.place import fork_into
@@ -138,9 +137,8 @@ def rerun_from(
         state, workspace = os.path.join(base, "state"), os.path.join(base, "work")
         given = {name: value for name, value in environ.items() if not name.startswith("SESSION_") or name in _KEPT}
         given["SESSION_HOLDERS_DIR"] = os.path.join(base, "holders")
-        given["SESSION_CHECKPOINTS"] = os.path.join(base, "checkpoints")  # the recorded session's store is only its own
-        make_store(given["SESSION_CHECKPOINTS"])
-        fork_into(log, stream, AtSeq(Seq(at)), "rerun", state, workspace, read_settings(given), ports)
+        settings = replace(read_settings(given), checkpoints=read_settings(environ).checkpoints)  # the parent's, to read from
+        fork_into(log, stream, AtSeq(Seq(at)), "rerun", state, workspace, settings, ports)
         rest = [call for call in history.calls if call.seq > at]
         return _run_rest(log, stream, at, rest, state, given, tell)
 

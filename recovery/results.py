@@ -7,7 +7,7 @@ from eventlog import events
 from eventlog.errors import InternalError
 from eventlog.reader import Position, Reader
 from eventlog.values import ContentId, Epoch, Seq, StreamId
-from recovery.journal import Known
+from recovery.fold_cache import Known
 from recovery.state import CallState
 
 

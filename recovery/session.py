@@ -38,7 +38,7 @@ from recovery.driver.begin import Begun, begin
 from recovery.driver.epoch import under_epoch
 from recovery.driver.order import Order, Ports, say_nothing
 from recovery.driver.work import finish, pause, resume
-from recovery.journal import Known
+from recovery.fold_cache import Known
 from recovery.note import DEFAULT_BYTES
 from recovery.opening import log_path
 from recovery.perform import recover

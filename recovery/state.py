@@ -45,9 +45,8 @@ NEW_GENERATION = "new_generation"
 """The fact of a decision to make the ledger anew that says which generation the new one has."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptState:
-    """One attempt, and what the log says became of it without an outcome."""
+class AttemptState(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One attempt, and what the log says became of it without an outcome. A struct, as a call is: a long history makes many."""
 
     number: int
     seq: int
@@ -58,8 +57,7 @@ class AttemptState:
     is_redacted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CallState:
+class CallState(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One call and its attempts, in order. `undone_by` is the decision (seq) of the restore that took it back, finished or not: a person's,
     or that of a log that had lost its tail. `request_id` is its caller's own id of it ("" for none), `request_digest` that of what was
     asked for, whatever of it is recorded. `forked` is what a fork knows of a call that its parent settled: its attempts and input are the
@@ -236,7 +234,7 @@ V = TypeVar("V")
 def replace(value: V, **changes: Any) -> V:
     """`value` with these fields changed: another value, but for a state that is being folded."""
     if type(value) is not _Folding:
-        return frozen.replace(value, **changes)
+        return msgspec.structs.replace(value, **changes) if isinstance(value, msgspec.Struct) else frozen.replace(value, **changes)
     for name, field_ in changes.items():  # most of a long fold's time is spent here
         _SETTERS[name](value, field_)
     return value
@@ -262,17 +260,24 @@ def fold_stream(stored: Iterable[StoredEvent], where: str) -> SessionState:
     if forked is not None:
         calls = _carry_calls(forked, where)
         state = replace(state, calls=CallList(calls), is_placed=False, inputs=tuple(forked.inputs))
-    draft = Draft(image)
+    return fold_further(state, following, where)
+
+
+def fold_further(state: SessionState, following: Iterable[StoredEvent], where: str) -> SessionState:
+    """The state after all of these events, which follow its head. Raises what `fold_stream` does."""
+    draft = Draft(state.image)
 
     def fold_on(unchanged: ImageTree, changes: Sequence[Change]) -> ImageTree:
         fold_into(draft, changes)
         return unchanged
 
-    state, head = frozen.become(state, _Folding), first
+    head = None
+    folded: SessionState = frozen.become(state, _Folding)
     for head in following:
-        state = _fold_one(state, head, where, fold_on)
-    state = frozen.become(state, SessionState)
-    return replace(state, head_seq=head.seq, head_hash=head.hash.hex(), image=draft.finish())
+        folded = _fold_one(folded, head, where, fold_on)
+    if head is None:
+        return state
+    return replace(frozen.become(folded, SessionState), head_seq=head.seq, head_hash=head.hash.hex(), image=draft.finish())
 
 
 def open_forked(forked: events.SessionForked) -> events.SessionOpened:
@@ -433,7 +438,8 @@ def _fold_placed(state: SessionState, event: events.SessionPlaced, place: str) -
     opened = msgspec.structs.replace(
         state.opened, workspace=event.workspace, root_identity=event.root_identity, ledger_id=event.ledger_id, generation=event.generation
     )
-    return replace(state, opened=opened, is_placed=True)
+    modes = replace(state.modes, store=decode_bytes(event.store, "store")) if event.store else state.modes
+    return replace(state, opened=opened, modes=modes, is_placed=True)
 
 
 def _replayable(event: events.AttemptStarted) -> str:

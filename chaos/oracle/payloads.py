@@ -193,7 +193,7 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
         "checkpoints": or_null(is_checkpoints),
         "inputs": is_list,
     },
-    "session_placed": {"workspace": is_bytes, "root_identity": is_object, "ledger_id": is_text, "generation": is_count},
+    "session_placed": {"workspace": is_bytes, "root_identity": is_object, "ledger_id": is_text, "generation": is_count, "store": is_bytes},
     "input_admitted": {"request_id": is_text, "input": is_object},
     "call_undone": {"call": is_ordinal, "reason": is_anything, "decision_seq": is_ordinal},
     "call_replayed": {"call": is_ordinal, "attempt": is_ordinal, "root": is_digest},

@@ -12,12 +12,14 @@ from eventlog.show import show_text
 from eventlog.values import StreamId
 from recovery.checkpoints.vault import Vault
 from recovery.driver.order import Order, Ports, finished_error
-from recovery.journal import Known, only_stream, read_state
+from recovery.fold_cache import FoldCache, Known
+from recovery.journal import is_head, only_stream, read_state
 from recovery.opening import (
     check_log_exists,
     check_places,
     ensure_ledger,
     find_vault,
+    fold_cache_of,
     is_finished,
     log_missing,
     log_path,
@@ -46,6 +48,7 @@ class Begun:
     known: Known
     holders: Holders
     vault: Vault | None = None
+    fold_cache: FoldCache | None = None
 
     @property
     def name(self) -> str:
@@ -65,7 +68,9 @@ def begin(order: Order, settings: Settings, ports: Ports) -> Begun:
     workspace is as free as it was."""
     setting = choose_marks(settings.kill_mark)
     _check_left_behind([call_to_json(call) for call in order.session.calls] if order.session else [], settings, setting)
-    name, workspace, script = _find_session(order)
+    cache = fold_cache_of(order.state)
+    read = None if order.session is not None else _find_log(order, cache)
+    name, workspace, script = _find_session(order, read)
     check_places(order.state, workspace)
     root = os.path.realpath(workspace)
     bubblewrap = _find_bubblewrap(order, settings, root, script)  # before anything is made
@@ -77,7 +82,7 @@ def begin(order: Order, settings: Settings, ports: Ports) -> Begun:
         if not os.path.exists(log_path(order.state)) and holders.has_begun(root, name, state_directory):
             raise log_missing(order.state)
         try:
-            known = open_session(order.session, settings.epoch, settings.allow_network, ports.clock, ports.ids, ports.host.boot_id())
+            known = open_session(order.session, settings.epoch, settings.allow_network, ports.clock, ports.ids, ports.host.boot_id(), cache)
         except (CrashworthyError, OSError):
             # A session that could not begin must not keep the workspace from any other; one that another process began meanwhile must.
             if is_new and not os.path.exists(log_path(order.state)):
@@ -88,7 +93,7 @@ def begin(order: Order, settings: Settings, ports: Ports) -> Begun:
     holders.note_begun(root, name, state_directory)
     check_writable_place(order.state, allow_network=settings.allow_network)
     remove_second_names(order.state)
-    known = known or _read(order.state, StreamId(name))
+    known = known or _read(order.state, StreamId(name), cache, read)
     _check_left_behind(known[0].opened.script, settings, setting)
     if known[0].is_finished and order.act is not None:
         raise finished_error(order.state, name)
@@ -96,7 +101,7 @@ def begin(order: Order, settings: Settings, ports: Ports) -> Begun:
     if not known[0].is_finished:
         vault = find_vault(known[0], settings.checkpoints, ports.clock)
         ensure_ledger(known[0], space_paths(order.state))
-    return Begun(order, settings, ports, setting, bubblewrap, root, known, holders, vault)
+    return Begun(order, settings, ports, setting, bubblewrap, root, known, holders, vault, cache)
 
 
 def _check_left_behind(script: list[dict[str, Any]], settings: Settings, setting: MarkSetting) -> None:
@@ -109,12 +114,18 @@ def _check_left_behind(script: list[dict[str, Any]], settings: Settings, setting
         )
 
 
-def _find_session(order: Order) -> tuple[str, str, Sequence[Call]]:
-    """Name, workspace, and the calls of which some may still have to run: from the session file, else from the log."""
+def _find_log(order: Order, cache: FoldCache) -> Known:
+    """The log of the session that the state directory holds."""
+    check_log_exists(order.state)
+    return _read(order.state, None, cache)
+
+
+def _find_session(order: Order, read: Known | None) -> tuple[str, str, Sequence[Call]]:
+    """Name, workspace, and the calls of which some may still have to run: from the session file, else from the log as it was read."""
     if order.session is not None:
         return order.session.name, order.session.workspace, order.session.calls
-    check_log_exists(order.state)
-    state = _read(order.state, None)[0]
+    assert read is not None, "without a session file the log says what is driven"
+    state = read[0]
     tables = [] if state.is_finished else state.opened.script
     script = [call_from_json(call, f"script call {number}") for number, call in enumerate(tables, 1)]
     return state.opened.name, os.fsdecode(decode_bytes(state.opened.workspace, "workspace")), script
@@ -148,9 +159,12 @@ def space_override(settings: Settings) -> SpaceKind | None:
     return parse_space(settings.space, "SESSION_SPACE") if settings.space else None
 
 
-def _read(state: str, stream: StreamId | None) -> Known:
+def _read(state: str, stream: StreamId | None, cache: FoldCache, before: Known | None = None) -> Known:
+    """The log now; `before` is what this process has read of it, and stands while the log's head is still the same event."""
     reader = Reader.open(log_path(state))
     try:
-        return read_state(reader, stream or only_stream(reader))
+        if before is not None and stream is not None and is_head(reader, stream, before[0]):
+            return before
+        return read_state(reader, stream or only_stream(reader), cache=cache)
     finally:
         reader.close()

@@ -119,7 +119,7 @@ def _open_journal(begun: Begun, ledger: Found, epoch: int, unlock: Unlock, tell:
     busy_ms = max(1, round(settings.lock_secs * 1000))
     writer = Writer.open(log_path(state), ports.ids, unlock=unlock.free_log, busy_ms=busy_ms)
     writer.on_pinned_wal = lambda pinned: tell(f"{show_text(state)}: {pinned}; it grows until that ends")
-    return Journal(writer, StreamId(begun.name), Epoch(epoch), begun.known)
+    return Journal(writer, StreamId(begun.name), Epoch(epoch), begun.known, begun.fold_cache)
 
 
 def _take_over(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from chaos import play as module
+from chaos import scene as scene_module
 from chaos.actions import parse_plan
 from chaos.drivers import Place
 from chaos.play import MOST_DRIVERS, Observer, Part, Play, Played
@@ -84,8 +85,8 @@ def perform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Perform:
             (tmp_path / "state" / "log.sqlite").touch()
         monkeypatch.setattr(module, "Stage", stage)
         monkeypatch.setattr(module, "end_everything", lambda root, without: [])
-        monkeypatch.setattr(module, "left_behind", lambda without: [one.pid for one in stage.alive])
-        monkeypatch.setattr(module, "list_alive", lambda root, without, roles: tuple(stage.alive))
+        monkeypatch.setattr(scene_module, "left_behind", lambda without: [one.pid for one in stage.alive])
+        monkeypatch.setattr(scene_module, "list_alive", lambda root, without, roles: tuple(stage.alive))
         return Play(make_scenario(), Place(tmp_path), Part(parse_plan(plan), before=before), observer).run_to_end()
 
     return run

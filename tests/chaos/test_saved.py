@@ -10,10 +10,11 @@ import pytest
 from chaos import saved as module
 from chaos.actions import parse_plan
 from chaos.drivers import Place
-from chaos.play import Part, Play, Played
+from chaos.play import Part, Played
 from chaos.results import Action, Fault, TrialResult, Verdict
 from chaos.saved import SavedState, SavedStates, make_stage
 from chaos.scenario import Scenario, SeedEntry
+from chaos.scene import Scene
 from chaos.stage import Ended, read_steps
 from chaos.zygote_client import ProcessZygote
 from eventlog.attributes import ROOT_IDENTITY_XATTR
@@ -258,5 +259,5 @@ def test_a_shim_that_is_in_no_tree_for_a_moment_still_counts_as_alive(tmp_path: 
     ended = os.spawnlp(os.P_NOWAIT, "true", "true")
     os.waitpid(ended, 0)
     place.trace.write_text(f"shim.1@2:running:1 {os.getppid()}\ndriver@2:start:1 {ended}\n")
-    left = Play(TWO_CALLS, place, Part(()), BlindObserver())._list_left()
+    left = Scene(TWO_CALLS, place, Part(()), BlindObserver()).list_left()
     assert os.getppid() in left and ended not in left

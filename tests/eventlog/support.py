@@ -254,7 +254,7 @@ def make_golden_with_groups(directory: Path) -> str:
     parent = list(writer.reader.events(STREAM))
     forked = fork_record(parent, Seq(7), name="fork", reason="forked", parent_log=writer.log_id, parent=STREAM, now_ms=20)
     writer.open_stream(StreamId("fork"), forked, "fork", STREAM, Seq(7))
-    placed = events.SessionPlaced(21, "/elsewhere", events.RootIdentity("r3", 0, None, ""), "l2", 1)
+    placed = events.SessionPlaced(21, "/elsewhere", events.RootIdentity("r3", 0, None, ""), "l2", 1, "/kept")
     writer.append(StreamId("fork"), Epoch(0), [Record(placed)], (), "place")
     writer.close()
     checkpoint(path)

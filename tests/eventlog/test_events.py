@@ -56,7 +56,7 @@ EXAMPLES: list[events.Event] = [
         [events.ForkedCall(1, None, "bash", "finished", DIGEST, "step 1", DIGEST, EXITS[2], OUTPUT)], DIGEST, UNTRACKED, ["*.o"], ["acls"],
         None, None, [events.ForkedInput("request 1", {"say": "hello"})],
     ),
-    events.SessionPlaced(12, {"b64": "/w=="}, events.RootIdentity("i", 0, None, ""), "l", 1),
+    events.SessionPlaced(12, {"b64": "/w=="}, events.RootIdentity("i", 0, None, ""), "l", 1, "s"),
     events.InputAdmitted(13, "request 1", {"say": "hello"}),
     events.CallUndone(14, 1, "its root was lost", 6),
     events.CallReplayed(15, 1, 2, DIGEST),

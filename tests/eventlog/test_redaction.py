@@ -143,7 +143,7 @@ KEPT: dict[str, set[str]] = {
         "name", "reason", "parent_log", "parent", "parent_hash", "mode", "on_interrupted", "calls", "root", "untracked", "excludes",
         "track", "limits", "checkpoints",
     },  # fmt: skip
-    "session_placed": {"workspace", "root_identity", "ledger_id"},
+    "session_placed": {"workspace", "root_identity", "ledger_id", "store"},
     "driver_started": {"identity", "ledger_id", "kill_mark"},
     "workspace_observed": {"root", "untracked"},
     "input_admitted": {"request_id"},

@@ -1,6 +1,5 @@
 """What gather makes of log and ledger, without processes: when "never started" is proved, whose boot counts, what a mass deletion is."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,7 @@ def open_call(**changes: Any) -> CallState:
     history.attempt()
     call = history.state().open_call
     assert call is not None
-    return dataclasses.replace(call, attempts=(dataclasses.replace(call.last, **changes),))
+    return msgspec.structs.replace(call, attempts=(msgspec.structs.replace(call.last, **changes),))
 
 
 def fact(*records: Record, call: CallState | None = None) -> AttemptFact:

@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 
 from eventlog import events
+from eventlog.errors import MisuseError
+from eventlog.image import root_hash
+from eventlog.ports import SystemClock
 from eventlog.reader import Reader
 from eventlog.verify import verify
+from recovery.contents import Contents
+from recovery.journal import only_stream, read_state
+from recovery.opening import find_vault
 from recovery.session import open_session
 from recovery.workspace.side import read_root_identity
 from tests.helpers import read_contents, wait_until
@@ -231,24 +237,106 @@ def test_rule_S1_a_fork_s_workspace_is_claimed_when_it_is_placed(sandbox: Sandbo
     assert read_contents(sandbox.base / "f-work") == {"mine": b"mine"}
 
 
-def test_a_session_whose_files_are_in_a_checkpoint_store_is_not_taken_elsewhere(sandbox: Sandbox) -> None:
-    """Refused by name with nothing made and nothing moved: no bundle that nobody can import, no half of a fork."""
-    assert sandbox.run("run", sandbox.session(*CALLS, mode="checkpoint")).code == 0
+def in_store(sandbox: Sandbox, **more: object) -> None:
+    """A session that has finished, whose files are in its checkpoint store alone."""
+    assert sandbox.run("run", sandbox.session(*CALLS, mode="checkpoint", **more)).code == 0
+
+
+def export(sandbox: Sandbox, program: str, *more: str, expect: int = 0) -> str:
+    """Run an export of the session into `bundle`; its last line."""
+    command = [sys.executable, "-m", program, "export", str(sandbox.state), "--to", str(sandbox.base / "bundle"), *more]
+    done = subprocess.run(command, capture_output=True, cwd=PROJECT, text=True)
+    assert done.returncode == expect, done.stderr
+    return (done.stdout + done.stderr).strip().splitlines()[-1]
+
+
+def test_the_log_alone_gives_no_bundle_of_a_session_whose_files_are_in_a_checkpoint_store(sandbox: Sandbox) -> None:
+    """Refused by name with nothing made and nothing moved, and the command that can is named."""
+    in_store(sandbox)
     before, there = footprint(sandbox), set(os.listdir(sandbox.base))
     for more in ((), ("--move",)):
-        exported = [sys.executable, "-m", "eventlog", "export", str(sandbox.state), "--to", str(sandbox.base / "bundle"), *more]
-        done = subprocess.run(exported, capture_output=True, cwd=PROJECT, text=True)
-        assert done.returncode == 2 and "keeps its files in its checkpoint store" in done.stderr, done.stderr
+        assert "`recovery export` takes what is missing" in export(sandbox, "eventlog", *more, expect=2)
     assert footprint(sandbox) == before and set(os.listdir(sandbox.base)) == there
-    assert "keeps its files in its checkpoint store" in fork(sandbox, "f", "call:1", expect=78).sentence()
-    assert not [name for name in os.listdir(sandbox.base) if name.startswith("f")]
-    assert "keeps its files in its checkpoint store" in sandbox.run("rerun", sandbox.state, "--at", "call:1").sentence()
-    told = json.loads(sandbox.run("rerun", sandbox.state, "--all", "--json").out)
-    assert [one["why"] for one in told["not_run"][1:]] and all("checkpoint store" in one["why"] for one in told["not_run"][1:])
-    store = sorted((sandbox.state / "checkpoints").rglob("*"))
-    assert sandbox.run("rerun", sandbox.state, "--at", "1").code == 0
-    assert footprint(sandbox) == before and sorted((sandbox.state / "checkpoints").rglob("*")) == store
 
+
+@pytest.mark.parametrize("at", ["call:1", "call:2", "head"])
+def test_rule_C9_a_fork_takes_its_files_from_the_parents_checkpoint_store(sandbox: Sandbox, at: str) -> None:
+    in_store(sandbox)
+    before, store = footprint(sandbox), sorted((sandbox.state / "checkpoints").rglob("*"))
+    fork(sandbox, "f", at)
+    assert footprint(sandbox) == before and sorted((sandbox.state / "checkpoints").rglob("*")) == store, "nothing of the parent is touched"
+    shutil.move(sandbox.state / "checkpoints", sandbox.base / "away")
+    drive(sandbox, "f")
+    assert read_contents(sandbox.base / "f-work") == ENDS, "the fork needs nothing of its parent any more"
+    assert not [said for said in stored_of(sandbox.base / "f", "f") if isinstance(said, events.CallUndone)]
+
+
+def test_contents_of_an_image_without_a_checkpoint_are_not_to_be_had(sandbox: Sandbox) -> None:
+    """The sentence names the way out. (Which images have none is the cost model's affair: the root here is that of no image.)"""
+    in_store(sandbox)
+    reader = Reader.open(str(sandbox.state / "log.sqlite"))
+    try:
+        state, _ = read_state(reader, only_stream(reader))
+        contents = Contents(reader, find_vault(state, "", SystemClock()))
+        contents.check(state, root_hash(state.image, state.profile.excludes).hex(), state.image, state.head_seq)
+        with pytest.raises(MisuseError, match="no checkpoint was taken of the image there; `recovery checkpoints list"):
+            contents.check(state, "0" * 64, state.image, state.head_seq)
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize("loss", ["store", "content"])
+def test_damage_in_the_store_stops_a_fork_before_anything_is_made(sandbox: Sandbox, loss: str) -> None:
+    in_store(sandbox)
+    store = sandbox.state / "checkpoints"
+    if loss == "store":
+        shutil.rmtree(store)
+    else:
+        for path in (store / "contents").rglob("*"):
+            if path.is_file():
+                path.chmod(0o600)
+                path.write_bytes(b"other")
+    refused = fork(sandbox, "f", "call:2", expect=78)
+    assert ("SESSION_CHECKPOINTS" if loss == "store" else "is damaged") in refused.sentence()
+    there = set(os.listdir(sandbox.base))
+    assert not [name for name in there if name.startswith("f")]
+    export(sandbox, "recovery", expect=78)
+    export(sandbox, "recovery", "--move", expect=78)
+    assert set(os.listdir(sandbox.base)) == there and not [one for one in sandbox.events() if isinstance(one.event, events.SessionMoved)]
+
+
+@pytest.mark.parametrize("move", [False, True])
+def test_a_session_with_a_checkpoint_store_goes_on_from_a_bundle_alone(sandbox: Sandbox, tmp_path: Path, move: bool) -> None:
+    """On another machine there is neither its log nor its store nor its workspace."""
+    in_store(sandbox)
+    export(sandbox, "recovery", *(["--move"] if move else []))
+    for one in (sandbox.state, sandbox.root):
+        shutil.rmtree(one)
+    other = sandbox.base / "other"
+    taken = [sys.executable, "-m", "eventlog", "import", str(other), str(sandbox.base / "bundle"), "--new", "--as", "f"]
+    subprocess.run(taken, check=True, cwd=PROJECT)
+    assert sandbox.run("place", other, "--workspace", sandbox.base / "other-work").code == 0
+    drive(sandbox, "other")
+    assert read_contents(sandbox.base / "other-work") == ENDS
+
+
+def test_the_same_moved_bundle_comes_again_from_the_store(sandbox: Sandbox) -> None:
+    in_store(sandbox)
+    export(sandbox, "recovery", "--move")
+    first = (sandbox.base / "bundle").read_bytes()
+    (sandbox.base / "bundle").unlink()
+    export(sandbox, "recovery", "--move")
+    assert (sandbox.base / "bundle").read_bytes() == first
+
+
+def test_a_session_with_a_checkpoint_store_is_run_again_from_every_settled_event(sandbox: Sandbox) -> None:
+    in_store(sandbox)
+    before, store = footprint(sandbox), sorted((sandbox.state / "checkpoints").rglob("*"))
+    done = sandbox.run("rerun", sandbox.state, "--all", "--json")
+    told = json.loads(done.out)
+    ran = [(one["ran"], one["equal"]) for one in told["runs"]]
+    assert done.code == 0 and not told["not_run"] and ran == [(number, True) for number in (3, 2, 1, 0)]
+    assert footprint(sandbox) == before and sorted((sandbox.state / "checkpoints").rglob("*")) == store
 
 
 def test_a_fork_of_a_session_that_switched_takes_checkpoints_of_its_own(sandbox: Sandbox) -> None:

@@ -11,7 +11,8 @@ from eventlog.reader import Reader
 from eventlog.records import Record
 from eventlog.values import Epoch, StreamId
 from eventlog.writer import Writer
-from recovery.journal import Journal, Known, only_stream, read_state
+from recovery.fold_cache import Known
+from recovery.journal import Journal, only_stream, read_state
 from recovery.state import fold_stream
 from tests.eventlog import bundles
 from tests.recovery.sessions import Sandbox, bash
