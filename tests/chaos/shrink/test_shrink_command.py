@@ -34,7 +34,7 @@ QUICK = [
 SLOW = [
     # Found by clean runs: nothing needs to be done for these to show.
     Minimum("code-for-signal", 0, 1, ()),
-    Minimum("deletion-lost", 0, 2, ()),
+    Minimum("deletion-lost", 0, 1, ()),
     Minimum("outcome-before-effect", 0, 1, ()),
     Minimum("effect-before-intent", 1, 1, ("intent.commit.before",)),
     Minimum("finished-run-again", 1, 1, ("outcome.commit.before",)),
