@@ -36,11 +36,11 @@ SLOW = [
     Minimum("code-for-signal", 0, 1, ()),
     Minimum("deletion-lost", 0, 1, ()),
     Minimum("outcome-before-effect", 0, 1, ()),
+    Minimum("contents-lost", 0, 1, ()),
     Minimum("effect-before-intent", 1, 1, ("intent.commit.before",)),
     Minimum("finished-run-again", 1, 1, ("outcome.commit.before",)),
     Minimum("lost-attempt-voided", 2, 1, ("outcome.commit.before",)),
-    Minimum("exit-invented", 1, 1, ("running", "spawn.after")),
-    Minimum("facts-before-kill", 1, 1, ("running", "spawn.after")),
+    Minimum("acknowledged-before-commit", 1, 1, ("outcome.commit.before",)),
 ]
 """With QUICK ten of them; what is left was seen by hand to be no more than the bug needs."""
 

@@ -121,13 +121,14 @@ def test_a_flaky_failure_is_measured_and_each_case_gets_the_trials_its_rate_asks
 
     def is_sometimes_bad(scenario: Scenario, trial: Trial) -> bool:
         nonlocal turns
-        turns += 1
-        return is_bad(scenario, trial) and turns % 2 == 0
+        turns += is_bad(scenario, trial)
+        return is_bad(scenario, trial) and turns % 3 == 0
 
-    end, said = shrink(tmp_path, is_sometimes_bad)
-    assert (end.returned, end.reruns) == (2, 4) and end.is_proved and 0 < end.verified < end.verifications
-    assert "it is flaky: each case gets 5 trials to show it" in said[1]
+    end, said = shrink(tmp_path, is_sometimes_bad, reruns=6)
+    assert (end.returned, end.reruns) == (2, 6) and end.is_proved and 0 < end.verified < end.verifications
+    assert "it is flaky: each case gets 8 trials to show it" in said[1]
     assert load_scenario(tmp_path / "shrunk.toml").calls == (BashCall(b"bad"),)
+    assert end.plan == "kill driver@1:outcome.commit.before:1"
 
 
 def test_when_the_time_is_up_what_was_found_is_proved_and_written_all_the_same(tmp_path: Path) -> None:
