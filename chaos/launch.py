@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.area import open_area
+from chaos.bytecode import compile_engine
 from chaos.campaign import Audit, Campaign, CampaignResult, Enumerate, Watcher, Work
 from chaos.corrupt.draw import enumerate_damage, required_of_damage
 from chaos.disk.enumerate import enumerate_faults, required_of_disk
@@ -138,6 +139,7 @@ def run_request(
     `review` may lower the verdict once every trial stands in the run directory.
     """
     scenarios = [one for one in request.scenarios if not describe_missing(one)]
+    compile_engine(scenarios, request.engine)
     with open_area() as area, open_pool(start, request.jobs) as pool:
         if request.backend == SIM:
             result = Simulation(pool, run, watcher).run(request.session, request.limits, request.seed)

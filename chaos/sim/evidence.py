@@ -42,8 +42,8 @@ class Wanted:
 
 
 class Read:
-    """Rows that were read before and stand in the log of a later trial too: a row is never changed, and trials of one session share those of
-    its clean run."""
+    """Rows that were read before and stand in the log of a later trial too: a row is never changed, and trials of one session share those
+    of its clean run."""
 
     def __init__(self) -> None:
         self._events: dict[int, tuple[Row, Event]] = {}

@@ -261,3 +261,12 @@ def read_steady(file: Path) -> dict[str, Any]:
     summary = {name: document["summary"][name] for name in STEADY}
     summary["unkilled"] = sorted(summary["unkilled"])  # which of two processes passes its step first is chance
     return steady | {"summary": summary, "scenarios": scenarios}
+
+
+def test_a_real_trial_that_cannot_race_goes_the_same_way_twice(tmp_path: Path) -> None:
+    chosen = ["--scenario", SCENARIO, "--step", "driver:outcome.commit.before:1", "--fault", "kill", "--seed", "1", "--jobs", "1"]
+    done = run_chaos(*chosen, "--audit", "1", "--out", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "AUDIT compared=1 different=0" in done.stdout
+    (compared,) = read_lines(tmp_path / "run" / "audit.jsonl", Compared)
+    assert compared.digest == compared.again != ""
