@@ -18,10 +18,11 @@ from chaos.results import TrialResult, Verdict, merge_verdicts
 from chaos.rundir import Config, KnownLabel, RunDirectory, describe_scenarios
 from chaos.scenario import Scenario
 from chaos.syscalls.enumerate import FAULT, enumerate_kills
+from chaos.syscalls.level import ANSWER_SECS as SYSCALL_ANSWER_SECS
 from chaos.syscalls.level import RUNNER, SYSCALL
 from chaos.trial_set import TrialSet
 from chaos.volume import NAMESPACE
-from chaos.zygote_client import ProcessZygote, Zygote, zygote_command
+from chaos.zygote_client import ANSWER_SECS, ProcessZygote, Zygote, zygote_command
 from eventlog.errors import MisuseError
 from recovery.labels import NOT_ACTED_ON, Label
 
@@ -76,7 +77,8 @@ def start_processes(run: RunDirectory, engine: Path | None, is_traced: bool = Fa
     """What starts the real zygotes of a run (of the syscall level when it `is_traced`, in mount namespaces of their own with `mounts`);
     their standard error goes to its directory."""
     command = [*(NAMESPACE if mounts else ()), *zygote_command(engine), *(["--runner", RUNNER] if is_traced else [])]
-    return lambda slot: ProcessZygote(command, run.path / "zygotes" / f"{slot}.txt", slot=slot)
+    seconds = SYSCALL_ANSWER_SECS if is_traced else ANSWER_SECS
+    return lambda slot: ProcessZygote(command, run.path / "zygotes" / f"{slot}.txt", seconds, slot)
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from chaos.syscalls.available import find_tracer
 from chaos.syscalls.calls import Target
 from chaos.syscalls.inject import HELD, Pass, TraceError, build_attaching, build_command, find_doubt, parse_trace
 
-RUN_SECS = 60.0
+RUN_SECS = 300.0
 TRACER_SECS = 60.0
 UNSEEN_SECS = 5.0
 """How long a trace is waited for whose tracer was never seen at work: it is about to write its last line, or it never traced."""
