@@ -33,7 +33,8 @@ from chaos.sim.options import RUNNER as SIM_RUNNER
 from chaos.swarm.draws import enumerate_drawn
 from chaos.swarm.pairs import enumerate_pairs
 from chaos.syscalls.enumerate import FAULT, enumerate_kills
-from chaos.syscalls.level import SYSCALL
+from chaos.syscalls.level import ANSWER_SECS as SYSCALL_ANSWER_SECS
+from chaos.syscalls.level import RUNNER, SYSCALL
 from chaos.transcript import Transcript, read_transcript
 from chaos.trial_set import TrialSet
 from chaos.volume import NAMESPACE
@@ -108,7 +109,7 @@ def start_processes(run: RunDirectory, engine: Path | None, runner: str = "", mo
     """What starts the real zygotes of a run (with another `runner` than their own where one is named, in mount namespaces of their own with
     `mounts`); their standard error goes to its directory."""
     command = [*(NAMESPACE if mounts else ()), *zygote_command(engine), *(["--runner", runner] if runner else [])]
-    patience = {RUNNERS[POWERLOSS]: POWERLOSS_SECS, SIM_RUNNER: BATCH_SECS}
+    patience = {RUNNERS[POWERLOSS]: POWERLOSS_SECS, SIM_RUNNER: BATCH_SECS, RUNNER: SYSCALL_ANSWER_SECS}
     return lambda slot: ProcessZygote(command, run.path / "zygotes" / f"{slot}.txt", patience.get(runner, ANSWER_SECS), slot=slot)
 
 

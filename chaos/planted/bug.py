@@ -6,6 +6,7 @@ about = "which invariant it breaks, and what a user would lose"
 target = "engine"                 # eventlog and recovery; or "harness": chaos itself
 area = "fence"                    # engine, optional: which part of the engine it breaks (AREAS)
 fast = true                       # optional: one of the few of `chaos planted --fast`
+halts = true                      # engine, optional: the engine's own check (exit 70) may be what stops a driver
 expect = ["fencing"]              # engine: the oracles whose fail counts; harness: how the campaign may end, unknown or fail
 scenario = "append"               # optional, as in chaos --scenario; a file below chaos/planted is given as scenarios/NAME.toml
 step = "driver:intent.commit.before:2"   # optional, as in chaos --step; so are fault, plan and runs
@@ -60,7 +61,7 @@ AREAS = (
 """What an engine bug breaks: the fence of the log, the order of a takeover, the order of commits, ..."""
 _ENDS = ("unknown", "fail")
 _OF_CAMPAIGNS = ("scenario", "step", "fault", "plan", "runs", "mode")
-_KEYS = {"name", "about", "target", "area", "fast", "expect", "conformance", "suite", "given", "replace", *_OF_CAMPAIGNS}
+_KEYS = {"name", "about", "target", "area", "fast", "halts", "expect", "conformance", "suite", "given", "replace", *_OF_CAMPAIGNS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,7 @@ class Bug:
     replace: tuple[Replace, ...]
     area: str = "other"
     is_fast: bool = False
+    may_halt: bool = False
 
 
 def load_bugs(directory: Path = BUGS) -> list[Bug]:
@@ -136,12 +138,13 @@ def load_bug(file: Path) -> Bug:
     given = _replaces(table, "given", target, file)
     selection = _selection(table, target, given, file)
     expect = (selection.conformance,) if selection.conformance else _expect(table, target, file)
-    area, fast = table.get("area", "other"), table.get("fast", False)
+    area, fast, halts = table.get("area", "other"), table.get("fast", False), table.get("halts", False)
     if area not in AREAS:
         raise MisuseError(f"{file}: area {area!r} is unknown; there are {', '.join(AREAS)}")
-    if not isinstance(fast, bool):
-        raise MisuseError(f"{file}: fast must be true or false, found {fast!r}")
-    return Bug(name, _text(table, "about", file), expect, selection, changes, area, fast)
+    for key, value in (("fast", fast), ("halts", halts)):
+        if not isinstance(value, bool):
+            raise MisuseError(f"{file}: {key} must be true or false, found {value!r}")
+    return Bug(name, _text(table, "about", file), expect, selection, changes, area, fast, halts)
 
 
 def campaign_options(selection: Selection) -> Options:

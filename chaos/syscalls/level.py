@@ -16,6 +16,8 @@ LEVELS = {
     SYSCALL: "strace kills an unprepared `recovery run`, or a helper of it, before or after a system call",
 }
 RUNNER = "chaos.syscalls.runner"
+ANSWER_SECS = 1200.0
+"""How long a runner may take for one answer: a recording is four traced runs."""
 DEFAULT_SCENARIO = SCENARIOS / "syscall" / "all-roles.toml"
 """Two short commands, two files written, and a gate at which the helpers can be attached to: a traced run costs seconds."""
 

@@ -24,7 +24,7 @@ from chaos.syscalls.available import find_tracer
 from chaos.syscalls.calls import Target
 from chaos.syscalls.inject import HELD, Pass, TraceError, build_attaching, build_command, find_doubt, parse_trace
 
-RUN_SECS = 60.0
+RUN_SECS = 300.0
 TRACER_SECS = 60.0
 UNSEEN_SECS = 5.0
 """How long a trace is waited for whose tracer was never seen at work: it is about to write its last line, or it never traced."""
@@ -51,14 +51,18 @@ def run_traced(
     output: IO[bytes] | int | None = None,
     errors: IO[bytes] | int | None = None,
     seconds: float = RUN_SECS,
+    own_session: bool = False,
 ) -> TracedRun:
-    """Run `command` to its end, traced into the new file `trace`, killed at `target` unless that is None. Standard input is empty.
+    """Run `command` to its end, traced into the new file `trace`, killed at `target` unless that is None. Standard input is empty;
+    `own_session` starts it as the head of a session.
 
     FileNotFoundError without strace, TimeoutError when the command does not end within `seconds` (it is left as it is), OSError when it
     cannot be started.
     """
     words = build_command(require_tracer(), str(trace), command, target)
-    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, cwd=cwd, env=environment)
+    process = subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, cwd=cwd, env=environment, start_new_session=own_session
+    )
     with contextlib.ExitStack() as closing:
         descriptor = closing.enter_context(_open_pidfd(process.pid))
         tracers: list[int] = []

@@ -106,6 +106,7 @@ MISTAKES = {
     "an empty conformance test": ('expect = ["order"]', 'conformance = ""', "conformance is missing or not a string"),
     "an area that is not there": ('about = "what', 'area = "fences"\nabout = "what', "area 'fences' is unknown; there are fence, takeover"),
     "fast": ('about = "what', 'fast = 1\nabout = "what', "fast must be true or false, found 1"),
+    "halts": ('about = "what', 'halts = "yes"\nabout = "what', "halts must be true or false, found 'yes'"),
     "runs": ('about = "what', 'runs = 0\nabout = "what', "runs must be a number above 0, found 0"),
 }
 
@@ -259,6 +260,9 @@ def test_only_the_fail_of_a_named_oracle_catches_an_engine_bug(tmp_path: Path) -
     assert caught == Caught("order", 1.5, "small, kill at driver@1:x:1: in words")
     assert isinstance(judge(bug, ran(1, trial_of(Verdict.FAIL, "chain"))), Missed)
     assert isinstance(judge(bug, ran(2, trial_of(Verdict.UNKNOWN))), Missed)
+    crashed = msgspec.structs.replace(trial_of(Verdict.FAIL), drivers=((1, -9), (2, 70)))
+    assert isinstance(judge(bug, ran(1, crashed)), Unproved)
+    assert isinstance(judge(dataclasses.replace(bug, may_halt=True), ran(1, crashed)), Caught)
     cut_short = msgspec.structs.replace(trial_of(Verdict.FAIL), verdict=Verdict.UNKNOWN)
     assert isinstance(judge(bug, ran(2, cut_short)), Missed)
     assert isinstance(judge(bug, ran(0, trial_of(Verdict.PASS))), Missed)

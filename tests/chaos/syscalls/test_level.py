@@ -26,7 +26,7 @@ EPOCH_USED_TWICE = (Replace("recovery/driver/epoch.py", "issued_epoch(state)) + 
 def run_chaos(cwd: Path, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     inherited = {**os.environ, "PYTHONPATH": str(INSTALLED), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
     words = chaos_command("--level", "syscall", *arguments, "--out", "run")
-    return subprocess.run(words, cwd=cwd, env=inherited | environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(words, cwd=cwd, env=inherited | environment, capture_output=True, text=True, timeout=1500, check=False)
 
 
 def read_lines(run: Path, name: str) -> list[dict[str, Any]]:
