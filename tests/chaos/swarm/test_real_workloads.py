@@ -1,5 +1,5 @@
-"""Workloads that Hypothesis draws, run for real: the clean run passes, and so does each drawn fault. What fails is made smaller by Hypothesis
-and kept as a scenario."""
+"""Workloads that Hypothesis draws, run for real: the clean run passes, and so does each drawn fault. What fails Hypothesis makes smaller,
+and it is kept as a scenario."""
 
 import tempfile
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chaos.results import Trial, Verdict
 from chaos.scenario import Scenario
-from chaos.shrink.scenario_toml import write_toml
+from chaos.shrink.case import Case
+from chaos.shrink.scenario_toml import render_scenario
 from chaos.swarm.draws import draw_plans
 from chaos.swarm.workloads import draw_workload
 from chaos.trees import remove_tree
@@ -54,7 +54,7 @@ def check(zygote: ProcessZygote, drawing: Any) -> None:
 def keep(scenario: Scenario, plan: tuple[Any, ...]) -> Path:
     """The scenario as a file, with its plan: `chaos --scenario FILE` plays it."""
     file = Path(tempfile.mkdtemp(prefix="drawn-")) / f"{scenario.name}.toml"
-    file.write_text(write_toml(msgspec.structs.replace(scenario, plan=plan) if False else scenario), "utf-8")
+    file.write_text(render_scenario(Case(scenario, plan)), "utf-8")
     return file
 
 

@@ -4,6 +4,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from chaos.rundir import Config, RunDirectory
 from chaos.scenario import from_json, load_scenario, to_json
 from chaos.swarm import draws, pairs
 from chaos.swarm.draws import PER_WORKLOAD, draw_one, draw_scenarios, enumerate_drawn
+from chaos.swarm.keep import keep_scenarios
 from chaos.swarm.kinds import KINDS, can_follow, find_first_steps, plan_two
 from chaos.swarm.pairs import enumerate_pairs, list_pairs
 from chaos.swarm.workloads import draw_workload
@@ -159,3 +161,13 @@ def test_a_step_that_is_renamed_leaves_no_trial_to_pass(module: Any) -> None:
     enumerate_one = enumerate_pairs if module is pairs else enumerate_drawn(1)
     with pytest.raises(MisuseError):
         enumerate_one(record(*renamed), PAIRS, TrialSet(), 1)
+
+
+def test_what_failed_is_kept_as_a_scenario_that_says_what_was_done(tmp_path: Path) -> None:
+    scenario = draw_one(3, 1)
+    plan = enumerate_drawn(3)(record(*CALLS), scenario, TrialSet(), 1).trials[0].plan
+    trial = Trial(1, scenario.name, plan, fault="random")
+    kept = msgspec.structs.replace(make_result(trial, Verdict.FAIL), kept=str(tmp_path))
+    [file] = keep_scenarios([kept, make_result(trial, Verdict.PASS)], {scenario.name: scenario})
+    again = load_scenario(file)
+    assert (again.calls, again.seed, again.plan) == (scenario.calls, scenario.seed, plan)
