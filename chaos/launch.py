@@ -31,6 +31,7 @@ from chaos.sim.campaign import Simulation
 from chaos.sim.options import BATCH_SECS, SIM, SIMULATED_LABELS
 from chaos.sim.options import RUNNER as SIM_RUNNER
 from chaos.swarm.draws import enumerate_drawn
+from chaos.swarm.keep import keep_scenarios
 from chaos.swarm.pairs import enumerate_pairs
 from chaos.syscalls.enumerate import FAULT, enumerate_kills
 from chaos.syscalls.level import ANSWER_SECS as SYSCALL_ANSWER_SECS
@@ -152,6 +153,8 @@ def run_request(
             enumerate_one = _choose_enumeration(request)
             campaign = Campaign(pool, run, area, watcher, enumerate_one=enumerate_one, done=done, audit=audit, require=require)
             result = campaign.run(scenarios, request.limits, request.seed)
+            if request.mode == "random":
+                keep_scenarios(result.results, {one.name: one for one in scenarios})
     result = _tell_lack(request, result)
     result = _tell_states(result) if request.mode == POWERLOSS else result
     result = review(result) if review else result

@@ -6,6 +6,7 @@ to run by nature (`history_digest.py`; of the ledger `VOLATILE_RECORDS`). Living
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,9 +17,11 @@ from .load import load_log
 from .tree import list_tree
 
 HEADING = b"crashworthy state 1\0"
-VOLATILE_RECORDS = frozenset({"at_ms", "identity", "intent", "ledger_id", "log_hash", "mark", "newest"})
+VOLATILE_RECORDS = frozenset({"at_ms", "boot_id", "identity", "intent", "ledger_id", "log_hash", "mark", "newest", "socket"})
 """Fields of ledger records that differ between equal runs: identities and times, hashes of what holds them, names made of random ids."""
 LOG_ID_MARK = "<log id>"
+SIDE = re.compile(r"\.crashworthy-[0-9a-f]+")
+"""The name of a side directory, drawn by chance."""
 
 
 def digest_state(request: Mapping[str, Any]) -> str:
@@ -39,7 +42,7 @@ def read_records(ledger: str, log_id: str) -> list[str]:
         return []
     with open(ledger, encoding="utf-8", errors="replace") as file:
         lines = file.read().splitlines()
-    texts = [line.partition(" ")[2].replace(log_id or "\0", LOG_ID_MARK) for line in lines]
+    texts = [SIDE.sub("<side>", line.partition(" ")[2].replace(log_id or "\0", LOG_ID_MARK)) for line in lines]
     return [settle(text) for text in texts]
 
 

@@ -68,7 +68,7 @@ def draw_tree(drawing: Random) -> tuple[SeedEntry, ...]:
     for path in paths:
         files = [entry.path for entry in entries if entry.kind == "file"]
         kind = drawing.choice(("file", "file", "file", "symlink", "fifo", "directory", *(("hardlink",) if files else ())))
-        mode = drawing.choice((0o644, 0o600, 0o755, 0o444)) if kind != "directory" else 0o755
+        mode = drawing.choice((0o644, 0o600, 0o755, 0o444)) if kind == "file" else 0o755 if kind == "directory" else 0o644
         target = drawing.choice(files) if kind == "hardlink" else b"one.txt" if kind == "symlink" else b""
         content = drawing.randbytes(drawing.choice((0, 1, 100, 70_000))) if kind == "file" else b""
         entries.append(SeedEntry(path, kind, content, mode, target))
