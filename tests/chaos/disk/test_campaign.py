@@ -46,6 +46,16 @@ def test_a_fault_that_nothing_meets_is_unknown(tmp_path: Path) -> None:
     assert done.returncode == 2 and "it came to its end without that operation" in done.stdout, done.stdout + done.stderr
 
 
+def test_a_file_worker_without_room_for_its_record_says_so(tmp_path: Path) -> None:
+    """Its change is made and its record is not: the driver tells of the room, and the next one goes on."""
+    plan = 'fail driver@1 "restore" "rename 1 ENOSPC"'
+    done = run_chaos(tmp_path, "--scenario", "disk-filled", "--plan", plan, "--seed", "5", "--jobs", "1", "--out", "run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (trial,) = read_trials(tmp_path / "run")
+    (said,) = [one["detail"] for one in trial["oracles"] if one["oracle"] == "disk"]
+    assert "room" in said or "No space" in said, said
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("plan", PLANS)
 def test_one_trial_by_its_plan_passes(plan: str, tmp_path: Path) -> None:
