@@ -17,7 +17,6 @@ FAULTS = {
     "edit": "a kill after somebody else edited the workspace: between calls, during one, after a crash; nothing of it may be lost",
     "lose": "the workspace or another part of the session is taken away: at a step, between calls, after a crash, after the last call "
     "(chaos/README has what can be lost)",
-    "race": "a driver is held at a step until another one has been started; then both go on at once (--backend sim)",
     "syscall": "SIGKILL by strace as an unprepared `recovery run` enters one of its system calls (--level syscall)",
     "again": "a second kill, inside the recovery from a first one; all placements must converge to one final state",
     "deeper": "a third kill (--depth N: and more), inside the recovery from the second one; it must converge to the same state",

@@ -9,7 +9,7 @@ from chaos.results import OracleVerdict, TrialResult, Verdict
 from reports.coverage import has_all_fired, has_live_command
 from reports.load import Run, ScenarioSteps
 
-FAULTS = ("kill", "exec", "freeze", "again", "deeper", "edit", "lose", "race", "syscall")
+FAULTS = ("kill", "exec", "freeze", "again", "deeper", "edit", "lose", "syscall")
 """Counted by name also when there was none, so that zeros are seen."""
 
 
