@@ -19,14 +19,17 @@ from typing import Any, Protocol
 import msgspec
 
 from chaos.actions import format_action, format_plan
+from chaos.audit import Key, choose_audited, compare, judge_audit, key_of
 from chaos.depth import LEAST, Depth, choose_deeper, draw_trials, make_deeper_set
+from chaos.done import NOTHING, Done
 from chaos.enumeration import Enumeration, add_trial, enumerate_trials
 from chaos.plan import find_fired, find_unfired, select_trials
 from chaos.pool import AllLostError, Answered, Began, Lost, Pool
-from chaos.required import required_oracles
-from chaos.results import Action, Recording, Trial, TrialResult, Verdict, merge_verdicts
+from chaos.required import Require, required_oracles
+from chaos.results import Action, Recording, Trial, TrialResult, Verdict, merge_verdicts, signature_of
 from chaos.rundir import RunDirectory
 from chaos.scenario import Scenario
+from chaos.transcript import Transcript
 from chaos.trees import remove_tree
 from chaos.trial_set import TrialSet
 from chaos.zygote_client import Zygote, ZygoteError
@@ -35,7 +38,8 @@ from eventlog.errors import MisuseError
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Which trials run. None and "" mean no limit; `stop_after` counts failed trials; `step` is a full step name, `plan` a whole plan."""
+    """Which trials run. None and "" mean no limit; `stop_after` counts failures of different signatures; `step` is a full step name, `plan`
+    a whole plan."""
 
     runs: int | None = None
     budget_secs: float | None = None
@@ -105,6 +109,19 @@ class _Made:
     tasks: tuple[_Task, ...]
 
 
+Transcribe = Callable[[Zygote, Scenario, Trial, Path, Mapping[str, Any]], Transcript]
+"""Plays a trial in an empty directory, whatever its verdict, to its transcript."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """How many trials are played twice, and by whom."""
+
+    wanted: int = 0
+    transcribe: Transcribe | None = None
+
+
+NO_AUDIT = Audit()
 Enumerate = Callable[[Recording, Scenario, TrialSet, int], Enumeration]
 """Makes trials of a recording of a scenario's set, numbered from the last argument."""
 
@@ -120,6 +137,9 @@ class Campaign:
         watcher: Watcher,
         clock: Callable[[], float] = time.monotonic,
         enumerate_one: Enumerate = enumerate_trials,
+        done: Done = NOTHING,
+        audit: Audit = NO_AUDIT,
+        require: Require = required_oracles,
     ) -> None:
         self._pool = pool
         self._run = run
@@ -128,11 +148,16 @@ class Campaign:
         self._clock = clock
         self._kept_in_trouble: dict[Trial, str] = {}
         self._enumerate_one = enumerate_one
+        self._require = require
         self._numbers: dict[str, int] = {}
+        self._done = done
+        self._known_recordings = done.group_recordings()
+        self._audit = audit
+        self._first: dict[Key, Transcript] = {}
 
     def run(self, scenarios: Sequence[Scenario], limits: Limits, seed: int) -> CampaignResult:
         """The whole campaign. Raises MisuseError when `limits` leave no trial, AllLostError when no zygote is left."""
-        deadline = None if limits.budget_secs is None else self._clock() + limits.budget_secs
+        deadline = None if limits.budget_secs is None else self._clock() + limits.budget_secs - self._done.seconds
         works = [Work(scenario, trial_set) for scenario in scenarios for trial_set in scenario.trials]
         works = [work for work in works if limits.depth.kills > 1 or not work.trial_set.label]
         recordings = self.record(works)
@@ -147,10 +172,13 @@ class Campaign:
         chosen = [task for task in tasks if (task.trial.scenario, task.trial.number) in numbers]
         random.Random(seed).shuffle(chosen)
         chosen = chosen if limits.runs is None else chosen[: limits.runs]
+        audited = choose_audited([task.trial for task in chosen], self._audit.wanted, seed)
         results = [one.result for one in recordings]
-        results += self._run_trials(chosen, limits.stop_after, deadline)
+        results += self._run_trials(chosen, limits.stop_after, deadline, audited)
         left = len(tasks) - (len(results) - len(recordings))
         reasons = _find_gaps(enumerations, results) if not left else []
+        digests = {key_of(one.trial): one.digest for one in results if one.trial.number}
+        reasons += self._play_again([task for task in chosen if key_of(task.trial) in audited & digests.keys()], digests)
         unbegun = len(chosen) - (len(results) - len(recordings))
         if unbegun and limits.budget_secs is not None:
             reasons.append(f"the budget of {limits.budget_secs:g} s ended before {unbegun} trials began")
@@ -161,20 +189,25 @@ class Campaign:
 
     def record(self, works: Sequence[Work]) -> list[Recording]:
         """A clean run of each set, in the order given; trouble makes it unknown. Raises AllLostError when each one cost a zygote."""
-        self._watcher.begin("clean runs", len(works))
+        recordings: dict[int, Recording] = {}
+        for number, work in enumerate(works):
+            known = self._known_recordings.get((work.scenario.name, work.trial_set.before))
+            if known:
+                recordings[number] = known.pop(0)
+        wanted = [(number, work) for number, work in enumerate(works) if number not in recordings]
+        self._watcher.begin("clean runs", len(wanted))
 
         def ask(zygote: Zygote, numbered: tuple[int, Work]) -> Recording:
             work = numbered[1]
             with self._directory(zygote, _clean_trial(work)) as directory:
                 recording = zygote.record(work.scenario, work.trial_set.before, directory)
-                required = required_oracles(work.scenario, work.trial_set.before)
+                required = self._require(work.scenario, work.trial_set.before)
                 # A kill that the session went on after needs no recovery, so that none is left to be killed again.
                 checked = distrust_recording(recording, required, work.trial_set.label, may_end=work.trial_set.depth >= LEAST)
                 return msgspec.structs.replace(checked, result=self._keep(checked.result, directory))
 
-        recordings: dict[int, Recording] = {}
         lost: list[str] = []
-        for news in self._pool.work(list(enumerate(works)), ask, lambda numbered: numbered[1].group):
+        for news in self._pool.work(wanted, ask, lambda numbered: numbered[1].group):
             match news:
                 case Began((_, work)):
                     self._run.history.note_started(_clean_trial(work))
@@ -183,8 +216,8 @@ class Campaign:
                     self._run.history.note("zygote lost", slot=slot, reason=reason)
                 case Answered((number, work), value, trouble):
                     recording = value or Recording(work.scenario.name, (), make_unknown(_clean_trial(work), trouble))
-                    recordings[number] = msgspec.structs.replace(recording, result=self._settle(recording.result))
-        if len(lost) == len(works):
+                    recordings[number] = self._settle_recording(recording)
+        if wanted and len(lost) == len(wanted):
             raise AllLostError(f"every clean run lost its zygote: {lost[-1]}")
         return [recordings[number] for number, _ in enumerate(works)]
 
@@ -194,7 +227,7 @@ class Campaign:
         nearest = _find_nearest(plan, passed) if plan else None
         for work, recording in passed:
             one = self._enumerate_one(recording, work.scenario, work.trial_set, self._number(work))
-            if work is nearest and not _has_trial(work.scenario, plan, recordings, works):
+            if work is nearest and not _has_trial(work.scenario, plan, recordings, works, self._enumerate_one):
                 one = add_trial(one, plan)
             made.append(self._make(work, recording, one))
         return made
@@ -232,20 +265,27 @@ class Campaign:
         """Record what is made of one set."""
         self._numbers[work.scenario.name] = max((trial.number for trial in one.trials), default=self._number(work) - 1)
         self._run.add_steps(one)
-        return _Made(work, recording, one, tuple(_Task(work, trial, _expected_parts(work, recording, trial)) for trial in one.trials))
+        return _Made(work, recording, one, tuple(_Task(work, trial, expected_parts(work, recording, trial)) for trial in one.trials))
 
-    def _run_trials(self, tasks: Sequence[_Task], stop_after: int | None, deadline: float | None) -> list[TrialResult]:
-        self._watcher.begin("trials", len(tasks))
+    def _run_trials(
+        self, tasks: Sequence[_Task], stop_after: int | None, deadline: float | None, audited: frozenset[Key]
+    ) -> list[TrialResult]:
+        results = self._find_done(tasks)
+        failures = {signature_of(one) for one in results if one.verdict is Verdict.FAIL}
+        known = {key_of(one.trial) for one in results}
+        left = [task for task in tasks if key_of(task.trial) not in known]
+        self._watcher.begin("trials", len(left))
+
+        def is_enough() -> bool:
+            return (stop_after is not None and len(failures) >= stop_after) or (deadline is not None and self._clock() >= deadline)
 
         def ask(zygote: Zygote, task: _Task) -> TrialResult:
             with self._directory(zygote, task.trial) as directory:
-                result = zygote.run(task.work.scenario, task.trial, directory, task.converges_to)
-                required = required_oracles(task.work.scenario, task.trial.plan, converges=bool(task.converges_to))
+                result = self._play(zygote, task, directory, key_of(task.trial) in audited)
+                required = self._require(task.work.scenario, task.trial.plan, converges=bool(task.converges_to))
                 return self._keep(distrust(result, required), directory)
 
-        results: list[TrialResult] = []
-        failed = 0
-        for news in self._pool.work(tasks, ask, lambda task: task.work.group):
+        for news in self._pool.work([] if results and is_enough() else left, ask, lambda task: task.work.group):
             match news:
                 case Began(task):
                     self._run.history.note_started(task.trial)
@@ -253,10 +293,47 @@ class Campaign:
                     self._run.history.note("zygote lost", slot=slot, reason=reason)
                 case Answered(task, value, trouble):
                     results.append(self._settle(value or make_unknown(task.trial, trouble)))
-                    failed += results[-1].verdict is Verdict.FAIL
-            if (stop_after is not None and failed >= stop_after) or (deadline is not None and self._clock() >= deadline):
+                    failures |= {signature_of(one) for one in results[-1:] if one.verdict is Verdict.FAIL}
+            if is_enough():
                 self._pool.stop()
         return results
+
+    def _find_done(self, tasks: Sequence[_Task]) -> list[TrialResult]:
+        """The results that there are already. Raises MisuseError when one is of another trial than this campaign has under its number."""
+        known = self._done.find_trials()
+        found = [(task, known[key_of(task.trial)]) for task in tasks if key_of(task.trial) in known]
+        for task, result in found:
+            if result.trial != task.trial:
+                raise MisuseError(f"trial {task.trial.number} of {task.trial.scenario} is another one now; begin a new campaign")
+        return [result for _, result in found]
+
+    def _play(self, zygote: Zygote, task: _Task, directory: Path, is_audited: bool) -> TrialResult:
+        if not is_audited or self._audit.transcribe is None:
+            return zygote.run(task.work.scenario, task.trial, directory, task.converges_to)
+        transcript = self._audit.transcribe(zygote, task.work.scenario, task.trial, directory, task.converges_to)
+        self._first[key_of(task.trial)] = transcript
+        return transcript.result
+
+    def _play_again(self, tasks: Sequence[_Task], digests: Mapping[Key, str]) -> list[str]:
+        """Play the audited trials once more and compare: what makes the run less than a pass, a sentence each. Of a trial that was played
+        before the campaign was resumed only the digest is known."""
+        transcribe = self._audit.transcribe
+        if transcribe is None:
+            return []
+        self._watcher.begin("audit", len(tasks))
+
+        def ask(zygote: Zygote, task: _Task) -> Transcript:
+            with self._directory(zygote, task.trial) as directory:
+                return transcribe(zygote, task.work.scenario, task.trial, directory, task.converges_to)
+
+        compared = []
+        for news in self._pool.work(tasks, ask, lambda task: task.work.group):
+            if isinstance(news, Answered) and news.value is not None:
+                key = key_of(news.request.trial)
+                compared.append(compare(self._first.get(key, digests[key]), news.value))
+                self._run.add_compared(compared[-1])
+                self._watcher.advance(news.value.result)
+        return judge_audit(sorted(compared, key=lambda one: (one.scenario, one.trial)), self._audit.wanted)
 
     @contextlib.contextmanager
     def _directory(self, zygote: Zygote, trial: Trial) -> Iterator[Path]:
@@ -273,6 +350,14 @@ class Campaign:
 
     def _keep(self, result: TrialResult, directory: Path) -> TrialResult:
         return result if result.verdict is Verdict.PASS else self._run.keep(result, directory)
+
+    def _settle_recording(self, recording: Recording) -> Recording:
+        """Record a clean run, and the end of it."""
+        kept = self._kept_in_trouble.pop(recording.result.trial, recording.result.kept)
+        recording = msgspec.structs.replace(recording, result=msgspec.structs.replace(recording.result, kept=kept))
+        self._run.add_recording(recording)
+        self._settle(recording.result)
+        return recording
 
     def _settle(self, result: TrialResult) -> TrialResult:
         """Record the end of a trial."""
@@ -291,18 +376,20 @@ def _find_nearest(plan: tuple[Action, ...], passed: Sequence[tuple[Work, Recordi
     return max([*first, *beginnings], key=lambda one: one[0], default=(0, None))[1]
 
 
-def _has_trial(scenario: Scenario, plan: tuple[Action, ...], recordings: Sequence[Recording], works: Sequence[Work]) -> bool:
+def _has_trial(
+    scenario: Scenario, plan: tuple[Action, ...], recordings: Sequence[Recording], works: Sequence[Work], enumerate_one: Enumerate
+) -> bool:
     """Whether a plan that somebody gave is that of a trial of the scenario already."""
     pairs = [(work, recording) for work, recording in zip(works, recordings, strict=True) if work.scenario.name == scenario.name]
-    made = [enumerate_trials(recording, work.scenario, work.trial_set).trials for work, recording in pairs]
+    made = [enumerate_one(recording, work.scenario, work.trial_set, 1).trials for work, recording in pairs]
     return any(trial.plan == plan for trials in made for trial in trials)
 
 
-def _expected_parts(work: Work, recording: Recording, trial: Trial) -> Mapping[str, Any]:
+def expected_parts(work: Work, recording: Recording, trial: Trial) -> Mapping[str, Any]:
     """What a trial of a set must end in: where interrupted calls are issued again and nothing else changes the end, what the set's clean
     run ended in."""
     later = trial.plan[len(work.trial_set.before) :]
-    if any(action.do == "edit" or action.who.startswith("command@") for action in later):
+    if any(action.do in ("edit", "turn") or action.who.startswith("command@") for action in later):
         return {}
     may_differ = work.scenario.on_interrupted != "reissue" and not work.trial_set.is_inside_recovery
     origin = work.origin or recording

@@ -5,7 +5,7 @@ Every line has `at_ms` (milliseconds since the campaign began) and `what`:
 - `trial started` with `trial`, `scenario`, `entry`; a clean run is trial 0 of its scenario
 - `trial ended` with `trial`, `scenario`, `end` (`ok`, `failed`, `unknown`), `reason`
 - `fault armed`, `fault reached`, `fault fired` with `trial`, `scenario`, `at`, `do`, `who`, and for fired `pid` and `signal`
-- `zygote lost` with `slot` and `reason`; `campaign ended` with `verdict`
+- `zygote lost` with `slot` and `reason`; `campaign resumed`; `campaign ended` with `verdict`
 
 A line is whole or it is the last one, cut by a crash of the harness: readers stop there.
 """
@@ -25,11 +25,11 @@ Clock = Callable[[], float]
 class History:
     """Appends to a history file. Used by one thread."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
-        """`clock` counts seconds; its zero is taken here."""
-        self._file = path.open("xb", buffering=0)
+    def __init__(self, path: Path, clock: Clock, since_secs: float = 0.0) -> None:
+        """`clock` counts seconds; its zero is taken here, `since_secs` before now."""
+        self._file = path.open("ab", buffering=0)
         self._clock = clock
-        self._start = clock()
+        self._start = clock() - since_secs
 
     def __enter__(self) -> Self:
         return self

@@ -4,17 +4,22 @@ import contextlib
 import importlib.metadata
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from chaos.area import open_area
-from chaos.campaign import Campaign, CampaignResult, Enumerate, Watcher, Work
+from chaos.campaign import Audit, Campaign, CampaignResult, Enumerate, Watcher, Work
+from chaos.corrupt.draw import enumerate_damage, required_of_damage
+from chaos.done import NOTHING, Done
 from chaos.enumeration import Enumeration, enumerate_trials
+from chaos.fingerprint import digest_engine, digest_harness
 from chaos.needs import describe_missing
 from chaos.options import Request
 from chaos.pool import Pool
-from chaos.results import TrialResult, Verdict, merge_verdicts
+from chaos.required import required_oracles
+from chaos.results import Trial, TrialResult, Verdict, merge_verdicts
 from chaos.rundir import Config, KnownLabel, RunDirectory, describe_scenarios
 from chaos.scenario import Scenario
 from chaos.sim.campaign import Simulation
@@ -22,14 +27,19 @@ from chaos.sim.options import BATCH_SECS, SIM, SIMULATED_LABELS
 from chaos.sim.options import RUNNER as SIM_RUNNER
 from chaos.syscalls.enumerate import FAULT, enumerate_kills
 from chaos.syscalls.level import SYSCALL
+from chaos.transcript import Transcript, read_transcript
 from chaos.trial_set import TrialSet
 from chaos.volume import NAMESPACE
-from chaos.zygote_client import ANSWER_SECS, ProcessZygote, Zygote, zygote_command
+from chaos.zygote_client import ANSWER_SECS, ProcessZygote, Zygote, ZygoteError, zygote_command
 from eventlog.errors import MisuseError
 from recovery.labels import NOT_ACTED_ON, Label
 
 StartZygote = Callable[[int], Zygote]
 Review = Callable[[CampaignResult], CampaignResult]
+
+CORRUPT = "corrupt"
+RUNNERS = {CORRUPT: "chaos.corrupt.runner"}
+"""The modes whose trials are no plays of plans alone, with the module that plays them."""
 
 
 UNREACHABLE_LABELS = {
@@ -55,8 +65,10 @@ def has_mounts(scenarios: Sequence[Scenario]) -> bool:
     return any(one.mount and not describe_missing(one) for one in scenarios)
 
 
-def make_config(request: Request, command: str, program: str, scenario_argument: str) -> Config:
-    """What `config.json` says of a request. `scenario_argument` is what was given to --scenario."""
+def make_config(
+    request: Request, command: str, program: str, scenario_argument: str, options: Mapping[str, Any] | None = None
+) -> Config:
+    """What `config.json` says of a request. `scenario_argument` is what was given to --scenario, `options` is all that was typed."""
     arguments = {scenario.name: scenario_argument or scenario.name for scenario in request.scenarios}
     return Config(
         seed=request.seed,
@@ -71,6 +83,9 @@ def make_config(request: Request, command: str, program: str, scenario_argument:
         project=_project_version(),
         unavailable={one.name: why for one in request.scenarios if (why := describe_missing(one))},
         python=platform.python_version(),
+        options=dict(options or {}),
+        engine_digest=digest_engine(request.engine),
+        harness_digest=digest_harness(),
         labels=tuple(KnownLabel(label.value, label not in NOT_ACTED_ON, _why_unreachable(label, request.backend)) for label in Label),
     )
 
@@ -97,7 +112,17 @@ def open_pool(start: StartZygote, jobs: int) -> Iterator[Pool]:
         pool.close()
 
 
-def run_request(request: Request, run: RunDirectory, watcher: Watcher, start: StartZygote, review: Review | None = None) -> CampaignResult:
+def transcribe(zygote: Zygote, scenario: Scenario, trial: Trial, directory: Path, converges_to: Mapping[str, Any]) -> Transcript:
+    """Play a trial to its transcript. Raises ZygoteError, as for one that writes none."""
+    if not isinstance(zygote, ProcessZygote):
+        raise ZygoteError("this kind of zygote writes no transcripts")
+    zygote.replay(scenario, trial, directory, converges_to)
+    return read_transcript(directory)
+
+
+def run_request(
+    request: Request, run: RunDirectory, watcher: Watcher, start: StartZygote, review: Review | None = None, done: Done = NOTHING
+) -> CampaignResult:
     """Run the campaign into `run`, without scenarios whose programs are missing. The verdict is returned, not written: the caller adds
     its summary.
 
@@ -110,7 +135,10 @@ def run_request(request: Request, run: RunDirectory, watcher: Watcher, start: St
         elif request.level == SYSCALL and request.lack:
             result = _record_only(scenarios, Campaign(pool, run, area, watcher))
         else:
-            campaign = Campaign(pool, run, area, watcher, enumerate_one=_choose_enumeration(request))
+            require = required_of_damage if request.mode == CORRUPT else required_oracles
+            audit = Audit(request.audit, transcribe if request.audit else None)
+            enumerate_one = _choose_enumeration(request)
+            campaign = Campaign(pool, run, area, watcher, enumerate_one=enumerate_one, done=done, audit=audit, require=require)
             result = campaign.run(scenarios, request.limits, request.seed)
     result = _tell_lack(request, result)
     result = review(result) if review else result
@@ -118,7 +146,14 @@ def run_request(request: Request, run: RunDirectory, watcher: Watcher, start: St
     return result
 
 
+def choose_runner(request: Request) -> str:
+    """The module that answers for a campaign's zygotes; "" for the plain one."""
+    return request.runner or RUNNERS.get(request.mode, "")
+
+
 def _choose_enumeration(request: Request) -> Enumerate:
+    if request.mode == CORRUPT:
+        return lambda recording, scenario, trial_set, first: enumerate_damage(recording, first, request.seed)
     if not request.is_traced:
         return enumerate_trials
     return lambda recording, scenario, trial_set, first: enumerate_kills(recording, first, request.kills, request.seed, request.limits.step)

@@ -4,6 +4,7 @@ Nothing here opens a file or knows the engine. Verdicts merge pass < unknown < f
 oracle and trouble in the harness are unknown, never a pass and never a product failure.
 """
 
+import re
 from enum import StrEnum
 from typing import Any
 
@@ -131,3 +132,50 @@ class Recording(msgspec.Struct, frozen=True):
     prefix: tuple[Action, ...] = ()
     saved: int = 0
     parts: dict[str, Any] = {}
+
+
+class Signature(msgspec.Struct, frozen=True):
+    """What makes two failures the same failure: which `oracle` said so ("" where none did), the class of its `detail` and of its `path`,
+    and the last decision `label` of recovery ("" where it decided nothing). Scenario, step, calls and values are no part of it."""
+
+    verdict: Verdict
+    oracle: str
+    detail: str
+    path: str
+    label: str
+
+    def __str__(self) -> str:
+        place = f" of {self.path}" if self.path else ""
+        return f"{self.verdict} by {self.oracle or 'no oracle'}{place}, {self.label or 'nothing decided'}: {self.detail}"
+
+
+_CLASSES = (
+    (re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""), "TEXT"),
+    (re.compile(r"[a-z]+(?:\.[0-9]+)?@[0-9]+:[a-z0-9_.-]+:[0-9]+"), "STEP"),
+    (re.compile(r"(?<![\w/])/[^\s:;,]+"), "PATH"),
+    (re.compile(r"\b(?=[0-9a-f]*[0-9])[0-9a-f]{8,}\b"), "DIGEST"),
+    (re.compile(r"[0-9]+"), "N"),
+    (re.compile(r"\bN(?:, N)+\b"), "N"),
+)
+"""What of a detail is a value of one trial, in the order in which it is replaced."""
+MOST_DETAIL = 160
+
+
+def find_judge(result: TrialResult) -> OracleVerdict | None:
+    """The oracle that made this trial what it is: the first that says the trial's own verdict."""
+    return next((oracle for oracle in result.oracles if oracle.verdict is result.verdict), None)
+
+
+def signature_of(result: TrialResult) -> Signature:
+    """The signature of a trial that did not pass (chaos/README, "Signature")."""
+    judge = find_judge(result)
+    detail, path = (judge.detail, judge.path) if judge is not None else (result.reason, "")
+    label = result.decisions[-1] if result.decisions else ""
+    return Signature(result.verdict, judge.oracle if judge else "", classify_detail(detail), "a path" if path else "", label)
+
+
+def classify_detail(detail: str) -> str:
+    """A detail without the values of its trial: quoted text, steps, paths, digests and numbers by their kind, its first 160 characters."""
+    for pattern, kind in _CLASSES:
+        detail = pattern.sub(kind, detail)
+    return detail[:MOST_DETAIL]

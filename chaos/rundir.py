@@ -3,7 +3,9 @@
     config.json     first, before any process starts: format, seed, the command that repeats the run, the scenarios themselves
     history.jsonl   one line per operation and per change of a fault (`chaos.history`)
     steps.jsonl     one line per set of trials: the steps of its clean run, the unreachable ones with their reasons, its number of trials
+    recordings.jsonl one `chaos.results.Recording` per line: the clean runs whole, for a campaign that goes on
     results.jsonl   one `chaos.results.TrialResult` per line; clean runs are trial 0
+    audit.jsonl     one `chaos.audit.Compared` per trial that was played twice
     artifacts/      the directories of trials that did not pass, at most `KEPT` of them
     zygotes/        what each zygote wrote to its standard error
     verdict.json    last; a run without it was cut short
@@ -11,24 +13,29 @@
 Written once, never changed. `chaos.results.RUN_FORMAT` is the version of all of it; readers refuse a newer one by name.
 """
 
+import contextlib
+import fcntl
 import subprocess
 import threading
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
 from chaos.actions import format_plan
+from chaos.audit import Compared
+from chaos.done import Done
 from chaos.enumeration import Enumeration
 from chaos.history import Clock, History
-from chaos.results import RUN_FORMAT, TrialResult, Verdict
+from chaos.results import RUN_FORMAT, Recording, TrialResult, Verdict
 from chaos.scenario import Scenario, to_json
 from eventlog.errors import MisuseError
 
 KEPT = 20
+Line = TypeVar("Line")
 
 
 class KnownLabel(msgspec.Struct, frozen=True):
@@ -42,7 +49,8 @@ class KnownLabel(msgspec.Struct, frozen=True):
 
 class Config(msgspec.Struct, frozen=True):
     """What was asked for. `command` repeats the run; `program` is its first words; `arguments` is what `--scenario` takes for each
-    scenario by name; `labels` are all decision labels that there are; times are Unix milliseconds."""
+    scenario by name; `options` are those that were typed; the digests are of the code that runs (`chaos.fingerprint`); `labels` are all
+    decision labels that there are; times are Unix milliseconds."""
 
     seed: int
     mode: str
@@ -56,6 +64,9 @@ class Config(msgspec.Struct, frozen=True):
     project: str = ""
     python: str = ""
     unavailable: dict[str, str] = {}
+    options: dict[str, Any] = {}
+    engine_digest: str = ""
+    harness_digest: str = ""
     labels: tuple[KnownLabel, ...] = ()
     format: int = RUN_FORMAT
 
@@ -63,23 +74,23 @@ class Config(msgspec.Struct, frozen=True):
 class RunDirectory:
     """Writes one run directory. Used by one thread, but for `keep`."""
 
-    def __init__(self, path: Path, config: Config, clock: Clock) -> None:
-        """Make `path` and write the configuration; MisuseError when there is something at `path` or it cannot be made."""
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            if any(path.iterdir()):
-                raise MisuseError(f"{path}: is not empty; give --out a new directory, or leave it away")
-        except OSError as error:
-            raise MisuseError(
-                f"{path}: cannot be the run directory: {error.strerror}; give --out a directory that can be written"
-            ) from error
+    def __init__(self, path: Path, config: Config, clock: Clock, *, goes_on: Done | None = None) -> None:
+        """Make `path` and write the configuration; MisuseError when there is something at `path` or it cannot be made.
+
+        With `goes_on` the run in `path`, which holds that much (`chaos.resume` has read it), is written on instead. MisuseError while
+        another process writes there.
+        """
+        if goes_on is None:
+            _make_new(path, config)
         self.path = path
-        (path / "config.json").write_bytes(msgspec.json.format(msgspec.json.encode(config)) + b"\n")
-        (path / "zygotes").mkdir()
-        self.history = History(path / "history.jsonl", clock)
-        self._steps = (path / "steps.jsonl").open("xb", buffering=0)
-        self._results = (path / "results.jsonl").open("xb", buffering=0)
-        self._kept = 0
+        self._held = contextlib.ExitStack()
+        self._held.enter_context(lock_run(path))
+        self.history = History(path / "history.jsonl", clock, goes_on.seconds if goes_on else 0.0)
+        self._steps = (path / "steps.jsonl").open("ab", buffering=0)
+        self._recordings = (path / "recordings.jsonl").open("ab", buffering=0)
+        self._results = (path / "results.jsonl").open("ab", buffering=0)
+        self._known_sets = goes_on.sets if goes_on else 0
+        self._kept = len(list((path / "artifacts").iterdir())) if (path / "artifacts").is_dir() else 0
         self._keeping = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -87,11 +98,15 @@ class RunDirectory:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.history.__exit__(kind, error, trace)
-        self._steps.close()
-        self._results.close()
+        for file in (self._steps, self._recordings, self._results):
+            file.close()
+        self._held.close()
 
     def add_steps(self, enumeration: Enumeration) -> None:
-        """Record what the clean run of one set of trials passed and what was made of it."""
+        """Record what the clean run of one set of trials passed and what was made of it, once."""
+        if self._known_sets:
+            self._known_sets -= 1
+            return
         line = {
             "scenario": enumeration.scenario,
             "steps": enumeration.steps,
@@ -124,6 +139,15 @@ class RunDirectory:
         kept = str(target) if done.returncode == 0 else f"{target} (incomplete: {done.stderr.strip()[:200]})"
         return msgspec.structs.replace(result, kept=kept)
 
+    def add_recording(self, recording: Recording) -> None:
+        """Record a clean run whole, so that a campaign that goes on need not make it again. Before its result."""
+        self._recordings.write(msgspec.json.encode(recording) + b"\n")
+
+    def add_compared(self, compared: Compared) -> None:
+        """Record one comparison of the audit."""
+        with (self.path / "audit.jsonl").open("ab", buffering=0) as file:
+            file.write(msgspec.json.encode(compared) + b"\n")
+
     def add_result(self, result: TrialResult) -> None:
         """Record the end of one trial."""
         self._results.write(msgspec.json.encode(result) + b"\n")
@@ -132,6 +156,60 @@ class RunDirectory:
         """Write the verdict: the last file of a run."""
         document = {"format": RUN_FORMAT, "verdict": verdict, "reasons": list(reasons), "summary": summary}
         (self.path / "verdict.json").write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
+
+
+def _make_new(path: Path, config: Config) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            raise MisuseError(f"{path}: is not empty; give --out a new directory, or leave it away (--resume {path} goes on with a run)")
+    except OSError as error:
+        raise MisuseError(f"{path}: cannot be the run directory: {error.strerror}; give --out a directory that can be written") from error
+    (path / "config.json").write_bytes(msgspec.json.format(msgspec.json.encode(config)) + b"\n")
+    (path / "zygotes").mkdir()
+
+
+@contextlib.contextmanager
+def lock_run(path: Path) -> Iterator[None]:
+    """Hold the run directory: two campaigns that wrote one would be none. MisuseError while another process has it."""
+    with (path / "config.json").open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise MisuseError(f"{path}: another campaign writes there; wait for its end, or give another directory") from error
+        yield
+
+
+def is_run(path: Path) -> bool:
+    """Whether there is a run directory at `path`, whole or not."""
+    return (path / "config.json").is_file()
+
+
+def find_run(kept: Path) -> Path | None:
+    """The run directory that holds a kept trial (its directory or its trial.json); None when it lies elsewhere."""
+    return next((parent for parent in list(kept.resolve().parents)[:3] if is_run(parent)), None)
+
+
+def read_config(path: Path) -> Config:
+    """What was asked for. MisuseError when the run is of a newer format or damaged."""
+    try:
+        return msgspec.json.decode((path / "config.json").read_bytes(), type=Config)
+    except (OSError, msgspec.DecodeError) as error:
+        raise MisuseError(f"{path}: config.json cannot be read: {error}; give the directory that chaos printed") from error
+
+
+def read_results(path: Path) -> list[TrialResult]:
+    """The results that a run has so far."""
+    return read_lines(path / "results.jsonl", TrialResult)
+
+
+def read_lines(file: Path, kind: type[Line]) -> list[Line]:
+    """The whole lines of a file; none when it is not there. A last line without its end was cut by a crash and is left out."""
+    lines = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
+    try:
+        return [msgspec.json.decode(line, type=kind) for line in lines]
+    except msgspec.DecodeError as error:
+        raise MisuseError(f"{file}: is damaged: {error}; run the campaign again") from error
 
 
 def name_artifact(result: TrialResult) -> str:

@@ -21,7 +21,7 @@ from chaos.volume import mount_work, unmount_work
 from recovery.workspace.side import read_root_identity
 
 QUIET_SECS = 1.5
-SAVABLE = ("kill", "edit", "lose", "parked")
+SAVABLE = ("kill", "edit", "turn", "jump", "lose", "parked")
 """What a saved state may end with."""
 
 
@@ -41,7 +41,7 @@ class SavedStates:
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
-        self._states: dict[tuple[str, tuple[Action, ...], Path], SavedState | None] = {}
+        self._states: dict[tuple[Scenario, tuple[Action, ...], Path], SavedState | None] = {}
 
     def set_stage(self, scenario: Scenario, actions: tuple[Action, ...], directory: Path) -> SavedState:
         """Fill the empty `directory` with the state after `actions`, or before the first of them where that cannot be saved."""
@@ -64,7 +64,7 @@ class SavedStates:
         return 0
 
     def _find(self, scenario: Scenario, actions: tuple[Action, ...], directory: Path) -> SavedState | None:
-        key = (scenario.name, actions, directory)
+        key = (scenario, actions, directory)
         if key not in self._states:
             self._states[key] = self._make(scenario, actions, directory)
         return self._states[key]

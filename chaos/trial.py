@@ -23,7 +23,7 @@ from chaos.results import Action, OracleVerdict, Recording, Trial, TrialResult, 
 from chaos.saved import SavedStates
 from chaos.scenario import Scenario, to_json
 from chaos.stage import read_steps
-from chaos.transcript import Transcript, write_transcript
+from chaos.transcript import Transcript, unplace_question, write_transcript
 from chaos.trees import remove_tree
 from recovery.labels import Label
 
@@ -33,7 +33,7 @@ class Bench:
     """What one runner keeps between trials: its oracle, each scenario's reference, the saved states."""
 
     oracle: OracleProcess
-    references: dict[str, Reference] = field(default_factory=dict)
+    references: dict[Scenario, Reference] = field(default_factory=dict)
     saved: SavedStates = field(init=False)
 
     def __post_init__(self) -> None:
@@ -41,11 +41,11 @@ class Bench:
 
     def reference(self, scenario: Scenario, directory: Path) -> Reference:
         """The plain run's end, made once per scenario in the empty `directory`, which is left empty."""
-        if scenario.name not in self.references:
+        if scenario not in self.references:
             plain = directory / "plain"
-            self.references[scenario.name] = make_reference(scenario, plain, base_environment(), self.oracle)
+            self.references[scenario] = make_reference(scenario, plain, base_environment(), self.oracle)
             remove_tree(plain)
-        return self.references[scenario.name]
+        return self.references[scenario]
 
 
 def record_scenario(bench: Bench, scenario: Scenario, prefix: tuple[Action, ...], directory: Path) -> Recording:
@@ -106,8 +106,8 @@ def judge_trial(
     transcribe: bool = False,
 ) -> tuple[TrialResult, Judgement]:
     """Have what was played in `place` since `began` (monotonic seconds) judged; its reference has been made."""
-    reference = bench.references[scenario.name]
-    question = _question(scenario, trial, place, reference, played) | {
+    reference = bench.references[scenario]
+    question = question_of(scenario, trial, place, reference, played) | {
         "converges_to": converges_to.get("final"),
         "converges_to_parts": converges_to.get("parts"),
         "displaced": _find_displaced(played.looks, bench.oracle.list_tree(place.work)) if played.looks else [],
@@ -126,10 +126,12 @@ def _transcribe(
     scratch = directory / "scratch-history"
     scratch.mkdir()
     events = bench.oracle.judge(question | {"scratch": str(scratch), "history": True}).events
-    write_transcript(directory, Transcript(to_json(scenario), result, list(events), dict(converges_to)))
+    asked = unplace_question(question, directory)
+    write_transcript(directory, Transcript(to_json(scenario), result, list(events), dict(converges_to), asked))
 
 
-def _question(scenario: Scenario, trial: Trial, place: Place, reference: Reference, played: Played) -> dict[str, object]:
+def question_of(scenario: Scenario, trial: Trial, place: Place, reference: Reference, played: Played) -> dict[str, object]:
+    """What the oracle is asked about what was played in `place`."""
     epochs = sorted({ended.epoch for ended in played.ends})
     return {
         "log": str(place.state / "log.sqlite"),
@@ -145,7 +147,7 @@ def _question(scenario: Scenario, trial: Trial, place: Place, reference: Referen
         "on_interrupted": scenario.on_interrupted,
         "script_length": len(scenario.calls),
         "expect_finished": True,
-        "outside_edits": bool(played.edits) or any(action.do == "edit" for action in trial.plan),
+        "outside_edits": bool(played.edits) or any(action.do in ("edit", "turn") for action in trial.plan),
         "superseded": [list(held) for held in played.held],
         # Oracles are the same in every trial: that none of them is blind is shown once, on the clean run that must pass first.
         "suspect": trial.number == 0,

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from chaos.results import OracleVerdict, TrialResult, Verdict
+from chaos.results import OracleVerdict, Signature, TrialResult, Verdict, find_judge, signature_of
 from reports.coverage import has_all_fired, has_live_command
 from reports.load import Run, ScenarioSteps
 
-FAULTS = ("kill", "exec", "freeze", "again", "deeper", "edit", "lose", "syscall")
+FAULTS = ("kill", "exec", "freeze", "again", "deeper", "edit", "lose", "rollback", "clock", "race", "syscall", "corrupt")
 """Counted by name also when there was none, so that zeros are seen."""
 
 
@@ -71,8 +71,9 @@ class OracleCounts(msgspec.Struct, frozen=True, rename={"passed": "pass"}):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """Trials that ended alike: of one scenario, by one oracle (or, for unknown, for want of one). `first` is judged by `oracle`."""
+    """Trials that ended alike: of one signature, in whatever scenario. `first`, of `scenario`, is judged by `oracle`."""
 
+    signature: Signature
     scenario: str
     verdict: Verdict
     oracle: OracleVerdict | None
@@ -112,7 +113,7 @@ def summarise(run: Run) -> Summary:
         again=_count(result for result in results if result.trial.fault == "again" and _count_fired([result], "kill") > 1),
         deeper=_count(result for result in results if result.trial.fault == "deeper" and _count_fired([result], "kill") > 2),
         syscall=_count(result for result in results if result.trial.entry == "syscall" and _count_fired([result], "kill") > 0),
-        edits=_count_fired(results, "edit"),
+        edits=_count_fired(results, "edit") + _count_fired(results, "turn"),
         lost_calls=max((result.lost_calls for result in results), default=0),
         bound=max((result.bound for result in results), default=0),
         losses=_count_fired(results, "lose"),
@@ -156,22 +157,16 @@ def count_oracles(run: Run) -> dict[str, OracleCounts]:
 
 
 def group_troubles(results: Sequence[TrialResult]) -> list[Group]:
-    """What did not pass, failures first, each group in the order of trial numbers."""
-    groups: dict[tuple[str, Verdict, str], list[TrialResult]] = {}
+    """What did not pass by its signature, failures first, then those of most trials; each group in the order of scenarios and numbers."""
+    groups: dict[Signature, list[TrialResult]] = {}
     for result in sorted(results, key=lambda one: (one.trial.scenario, one.trial.number)):
         if result.verdict is not Verdict.PASS:
-            oracle = find_judge(result)
-            groups.setdefault((result.trial.scenario, result.verdict, oracle.oracle if oracle else ""), []).append(result)
+            groups.setdefault(signature_of(result), []).append(result)
     found = [
-        Group(scenario, verdict, find_judge(members[0]), members[0], tuple(members[1:]))
-        for (scenario, verdict, _), members in groups.items()
+        Group(signature, members[0].trial.scenario, signature.verdict, find_judge(members[0]), members[0], tuple(members[1:]))
+        for signature, members in groups.items()
     ]
-    return sorted(found, key=lambda group: group.verdict is not Verdict.FAIL)
-
-
-def find_judge(result: TrialResult) -> OracleVerdict | None:
-    """The oracle that made this trial what it is: the first that says the trial's own verdict."""
-    return next((oracle for oracle in result.oracles if oracle.verdict is result.verdict), None)
+    return sorted(found, key=lambda group: (group.verdict is not Verdict.FAIL, -len(group.others)))
 
 
 def _find_killed(one: ScenarioSteps, results: Sequence[TrialResult]) -> set[str]:

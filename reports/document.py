@@ -2,11 +2,12 @@
 
 import msgspec
 
-from chaos.results import RUN_FORMAT, OracleVerdict, TrialResult, Verdict
-from reports.aggregate import OracleCounts, ScenarioCounts, Summary, count_oracles, count_scenarios, find_judge, group_troubles, summarise
+from chaos.results import RUN_FORMAT, OracleVerdict, Signature, TrialResult, Verdict, find_judge, signature_of
+from reports.aggregate import Group, OracleCounts, ScenarioCounts, Summary, count_oracles, count_scenarios, group_troubles, summarise
 from reports.coverage import Cell, LabelCoverage, Zeros, measure_coverage
-from reports.load import Judgement, Run
+from reports.load import Audited, Judgement, Run
 from reports.repeat import format_plan, repeat_command
+from reports.words import describe_trial
 
 CUT_SHORT = Judgement(Verdict.UNKNOWN, ("this run was cut short",))
 _NOBODY = OracleVerdict("", Verdict.UNKNOWN)
@@ -28,6 +29,17 @@ class Failure(msgspec.Struct, frozen=True):
     event: str
     kept: str
     repeat: str
+    signature: str
+
+
+class FailureGroup(msgspec.Struct, frozen=True):
+    """Trials that did not pass with one signature: how many, of which scenarios, and the first of them."""
+
+    signature: Signature
+    trials: int
+    scenarios: tuple[str, ...]
+    first: str
+    repeat: str
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -44,6 +56,8 @@ class Document(msgspec.Struct, frozen=True):
     matrix: tuple[Cell, ...]
     oracles: dict[str, OracleCounts]
     failures: tuple[Failure, ...]
+    groups: tuple[FailureGroup, ...]
+    audit: tuple[Audited, ...]
     format: int = RUN_FORMAT
 
 
@@ -51,6 +65,7 @@ def make_document(run: Run) -> Document:
     """The document of one run; one that was cut short is unknown."""
     judgement = run.judgement or CUT_SHORT
     coverage = measure_coverage(run)
+    groups = group_troubles(run.results)
     return Document(
         verdict=judgement.verdict,
         reasons=judgement.reasons,
@@ -62,7 +77,9 @@ def make_document(run: Run) -> Document:
         zeros=coverage.zeros,
         matrix=coverage.matrix,
         oracles=count_oracles(run),
-        failures=tuple(_make_failure(run, result) for group in group_troubles(run.results) for result in (group.first, *group.others)),
+        failures=tuple(_make_failure(run, result) for group in groups for result in (group.first, *group.others)),
+        groups=tuple(_make_group(run, group) for group in groups),
+        audit=run.audit,
     )
 
 
@@ -88,4 +105,13 @@ def _make_failure(run: Run, result: TrialResult) -> Failure:
         event=oracle.event,
         kept=result.kept,
         repeat=repeat_command(run.config, trial),
+        signature=str(signature_of(result)),
+    )
+
+
+def _make_group(run: Run, group: Group) -> FailureGroup:
+    members = (group.first, *group.others)
+    scenarios = tuple(sorted({one.trial.scenario for one in members}))
+    return FailureGroup(
+        group.signature, len(members), scenarios, describe_trial(group.first.trial), repeat_command(run.config, group.first.trial)
     )

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from chaos.results import TrialResult, Verdict
-from reports.aggregate import count_scenarios, find_judge
+from chaos.results import TrialResult, Verdict, find_judge
+from reports.aggregate import count_scenarios
 from reports.document import CUT_SHORT
 from reports.load import Run, RunConfig
 from reports.text import render_trouble

@@ -66,6 +66,14 @@ class Judgement(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...]
 
 
+class Audited(msgspec.Struct, frozen=True):
+    """One line of `audit.jsonl`: a trial that was played twice, and the first difference, "" for none."""
+
+    scenario: str
+    trial: int
+    difference: str = ""
+
+
 class Run(msgspec.Struct, frozen=True):
     """One run. `judgement` is None when it was cut short; `seconds` runs from its first line of history to its last."""
 
@@ -75,6 +83,7 @@ class Run(msgspec.Struct, frozen=True):
     results: tuple[TrialResult, ...]
     judgement: Judgement | None
     seconds: float
+    audit: tuple[Audited, ...] = ()
 
 
 class _Format(msgspec.Struct):
@@ -104,6 +113,7 @@ def load_run(directory: Path) -> Run:
         results=tuple(_read_lines(directory / "results.jsonl", TrialResult)),
         judgement=_read_judgement(directory / "verdict.json"),
         seconds=moments[-1].at_ms / 1000 if moments else 0.0,
+        audit=tuple(_read_lines(directory / "audit.jsonl", Audited)),
     )
 
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from chaos.results import OracleVerdict, TrialResult
+from chaos.results import OracleVerdict, Trial, TrialResult, signature_of
 from reports.aggregate import Group, OracleCounts, ScenarioCounts, Summary, count_oracles, count_scenarios
 from reports.coverage import Coverage, measure_coverage
+from reports.damage import render_damage
 from reports.load import Run, RunConfig
-from reports.repeat import repeat_command, replay_command
+from reports.repeat import TARGET, repeat_command, replay_command, shrink_command
 from reports.words import describe_fault, describe_trial, escape
 
 SHOWN = 10
@@ -21,6 +22,7 @@ def render_report(run: Run, summary: Summary, groups: Sequence[Group]) -> list[s
     lines += render_notes(run, summary)
     lines += render_scenarios(count_scenarios(run))
     lines += render_oracles(count_oracles(run))
+    lines += render_damage(run.results)
     lines += render_coverage(measure_coverage(run))
     return lines + render_summary(summary)
 
@@ -94,16 +96,18 @@ def render_notes(run: Run, summary: Summary) -> list[str]:
     """What the counts do not say: why steps are unreachable, which were left out, what else lowers the verdict."""
     lines = [f"NOTE {escape(reason)}" for reason in run.judgement.reasons] if run.judgement else []
     lines += [f"NOTE scenario {escape(name)} is {escape(why)}" for name, why in run.config.unavailable.items()]
-    marks = sorted({one.kill_mark for one in run.scenarios})
+    marks = sorted({one.kill_mark for one in run.scenarios} - {""})
     if marks:
         lines.append(f"NOTE kill mark in force: {', '.join(marks)}")
     if summary.reasons:
         lines.append(f"UNREACHABLE {', '.join(f'{count} {reason}' for reason, count in summary.reasons.items())}")
     if summary.sampled:
         lines.append(f"SAMPLED {summary.sampled} freezes with a lock held are left to a soak (trial sets with `held`)")
+    if run.audit:
+        lines.append(f"AUDIT compared={len(run.audit)} different={sum(bool(one.difference) for one in run.audit)}")
     if summary.unkilled:
         lines.append(f"NOTE steps = killed + unreachable + {len(summary.unkilled)} not killed in this run: {_first(summary.unkilled)}")
-    if not run.config.labels:
+    if not run.config.labels and run.config.mode != TARGET:
         lines.append("NOTE this run names no decision labels: those that no trial decided are not among the zeros")
     if run.judgement is None:
         lines.append("NOTE this run was cut short: it has no verdict")
@@ -115,20 +119,27 @@ def render_group(group: Group, config: RunConfig) -> list[str]:
     lines = [f"{group.verdict.upper()} {escape(group.scenario)} {describe_trial(group.first.trial)}"]
     lines += [f"  {line}" for line in render_trouble(group.first, group.oracle, config)]
     if group.others:
-        lines.append(f"  likewise  {len(group.others)} more: {_first([describe_trial(other.trial) for other in group.others])}")
+        names = [_name_other(other.trial, group.scenario) for other in group.others]
+        lines.append(f"  likewise  {len(group.others)} more: {_first(names)}")
     return lines
+
+
+def _name_other(trial: Trial, scenario: str) -> str:
+    """A trial in words, with its scenario where that is another."""
+    return describe_trial(trial) if trial.scenario == scenario else f"{escape(trial.scenario)} {describe_trial(trial)}"
 
 
 def render_trouble(result: TrialResult, oracle: OracleVerdict | None, config: RunConfig) -> list[str]:
     """All there is to say of one trial that did not pass, judged by `oracle`: a name and a value on each line."""
-    facts = [("reason", escape(result.reason))]
+    facts = [("reason", escape(result.reason)), ("signature", escape(str(signature_of(result))))]
     if oracle is not None:
         facts.append(("oracle", f"{escape(oracle.oracle)}{': ' if oracle.detail else ''}{escape(oracle.detail)}"))
         found = {"path": oracle.path, "expected": oracle.expected, "found": oracle.found, "event": oracle.event}
         facts += [(name, escape(value)) for name, value in found.items() if value]
     facts += [("unfired", describe_fault(fault)) for fault in result.faults if not fault.fired]
     if result.kept:
-        facts += [("kept", escape(result.kept)), ("replay", replay_command(config, result))]
+        facts += [("kept", escape(result.kept)), ("replay", replay_command(config, result) or "none: a target is run again with repeat")]
+        facts += [("shrink", command) for command in [shrink_command(config, result)] if command]
     facts.append(("repeat", repeat_command(config, result.trial)))
     return [f"{name:<9} {value}" for name, value in facts]
 

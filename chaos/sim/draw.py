@@ -56,9 +56,9 @@ def run_drawn(name: Name, plan: tuple[Action, ...] = ()) -> TrialResult:
 def name_fault(plan: tuple[Action, ...]) -> Kind:
     """The fault under which a plan is counted."""
     verbs = [action.do for action in plan]
-    if "freeze" in verbs or "wait" in verbs:
+    if "freeze" in verbs:
         return "freeze"
-    return _BY_KILLS[min(max(verbs.count("kill"), 1), len(_BY_KILLS)) - 1]
+    return "race" if "wait" in verbs else _BY_KILLS[min(max(verbs.count("kill"), 1), len(_BY_KILLS)) - 1]
 
 
 def _rename(clean: TrialResult, name: Name) -> TrialResult:

@@ -161,6 +161,7 @@ def test_limits_choose_trials(tmp_path: Path) -> None:
     assert count("fault", Limits(fault="exec")) == 1
     assert count("budget", Limits(budget_secs=0.5)) < ALL
     assert count("failed", Limits(stop_after=1), dict.fromkeys(STEPS, "fail")) < ALL
+    assert count("failed alike", Limits(stop_after=2), dict.fromkeys(STEPS, "fail")) == ALL
 
 
 def test_a_limited_campaign_that_passes_says_what_it_left(bench: Bench) -> None:

@@ -1,6 +1,8 @@
 """The command: each mistake is one sentence and 254, trouble is 255 with a file, verdicts are 0, 1, 2."""
 
+import io
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 import typer
+from rich.console import Console
 
 from chaos import __main__ as command
 from chaos import console
@@ -17,8 +20,8 @@ from chaos.drivers import Place, base_environment, noting_environment
 from chaos.losses import LOSSES
 from chaos.options import Options, check_environment, name_environment, parse_duration, write_command
 from chaos.plan import FAULTS
-from chaos.progress import PlainProgress
-from chaos.results import RUN_FORMAT, Trial, TrialResult, Verdict
+from chaos.progress import PlainProgress, TerminalProgress
+from chaos.results import RUN_FORMAT, OracleVerdict, Trial, TrialResult, Verdict
 from chaos.scenario import Scenario
 from eventlog.errors import MisuseError
 from recovery.labels import NOT_ACTED_ON, Label
@@ -161,6 +164,22 @@ def test_progress_that_is_slow_says_so_every_five_seconds() -> None:
         now[0] += 5.0
         progress.advance(make_result(Trial(1, "small", ()), Verdict.UNKNOWN))
     assert lines[1:] == [f"trials {done}/1000 (0 %) not passed {done}, {5 * done} s, ETA {5 * (1000 - done)} s" for done in (1, 2, 3)]
+
+
+def test_a_terminal_shows_what_did_not_pass_by_signature_beside_rate_and_count() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=150, legacy_windows=False)
+    now = [0.0]
+    with TerminalProgress(console, lambda: now[0]) as progress:
+        progress.begin("trials", 5)
+        for number, verdict in enumerate([Verdict.PASS, Verdict.FAIL, Verdict.FAIL, Verdict.UNKNOWN]):
+            now[0] += 0.5
+            oracle = OracleVerdict("chain", Verdict.FAIL, f"row {number} [differs]")
+            progress.advance(make_result(Trial(number, "small", ()), verdict, oracles=(oracle,)))
+        console.print(progress.render())
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "4/5" in shown and "2.0 per s" in shown and "not passed 3" in shown
+    assert re.search(r"2 .*FAIL.* fail by chain, settled: row N \[differs\]", shown)
+    assert re.search(r"1 .*UNKNOWN.* unknown by no oracle", shown)
 
 
 SMALL = 'name = "small"\n[[call]]\ntool = "bash"\nrun = "true"\n'

@@ -1,5 +1,6 @@
 """Replay: a kept trial is played again, what differs is named, what happened is told."""
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 from chaos.actions import parse_plan
 from chaos.divergence import find_divergence
 from chaos.explain import explain
+from chaos.judge_again import conclude
+from chaos.judging import Judgement
 from chaos.planted.bug import BUGS, load_bug
 from chaos.planted.hunt import plant_bug
 from chaos.results import RUN_FORMAT, Alive, Fault, OracleVerdict, Trial, Verdict
@@ -121,6 +124,38 @@ def test_a_failed_trial_fails_again_on_the_same_engine(options: tuple[str, ...],
     assert any(line.startswith("DIFFERS laundering (fail)") for line in lines)
     assert any("DONE kill driver@1:outcome.commit.before:1 (pid " in line for line in lines)
     assert any("DECIDED adopt_exit for call 1 attempt 1" in line for line in lines)
+
+
+def test_a_kept_trial_is_judged_again_wherever_it_lies_and_nothing_of_it_is_changed(failed: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    subprocess.run(["cp", "-a", str(Path(find_kept(failed)).parent), str(moved)], check=True)
+    before = list_times(moved)
+    done = run_chaos("judge", str(moved), "--json", "-", cwd=tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    judged, then = json.loads(done.stdout), read_transcript(moved).result
+    assert (judged["verdict"], judged["digest"], judged["final"]) == ("fail", then.digest, then.final)
+    assert [(one["oracle"], one["verdict"]) for one in judged["oracles"]] == [(one.oracle, one.verdict.value) for one in then.oracles]
+    assert list_times(moved) == before
+    (moved / "work" / "log.txt").write_text("other")
+    again = run_chaos("judge", str(moved), cwd=tmp_path)
+    assert again.returncode == 1 and "workspace-equals-log  fail" in again.stdout
+    assert "DIGEST " + then.digest + ", as when it was played" in again.stdout
+
+
+def list_times(directory: Path) -> dict[str, int]:
+    """When each file was changed last."""
+    return {str(file): file.lstat().st_mtime_ns for file in directory.rglob("*")}
+
+
+def test_what_the_runner_alone_saw_is_no_pass_when_it_is_judged_again() -> None:
+    passed = Judgement((OracleVerdict("chain", Verdict.PASS),), digest="d")
+    dead = make_transcript([], oracles=(OracleVerdict("chain", Verdict.PASS), OracleVerdict("liveness", Verdict.FAIL)))
+    assert conclude(Path("x"), dead, passed).verdict is Verdict.FAIL
+    unfired = make_transcript([], oracles=(OracleVerdict("chain", Verdict.PASS),), fired=False)
+    assert conclude(Path("x"), unfired, passed).verdict is Verdict.UNKNOWN
+    sound = make_transcript([], oracles=(OracleVerdict("chain", Verdict.FAIL),))
+    assert conclude(Path("x"), sound, passed).verdict is Verdict.PASS
+    assert conclude(Path("x"), sound, Judgement()).verdict is Verdict.UNKNOWN
 
 
 def test_on_a_sound_engine_it_diverges_and_says_where(failed: Path) -> None:

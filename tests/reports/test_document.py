@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from chaos.results import RUN_FORMAT, Action, OracleVerdict, Verdict
+from chaos.results import RUN_FORMAT, Action, OracleVerdict, Signature, Verdict
 from reports.aggregate import OracleCounts, ScenarioCounts, Summary
 from reports.coverage import Cell, LabelCoverage, Zeros
-from reports.document import Document, Failure, encode_document, make_document
+from reports.document import Document, Failure, FailureGroup, encode_document, make_document
 from reports.load import Judgement
 from tests.reports.makers import COMMAND, make_clean, make_plan, make_run, make_trial, say
 
@@ -54,6 +54,8 @@ def test_the_document_says_what_the_report_says() -> None:
         "matrix": [{"step": "shim:exit", "fault": "kill", "trials": 1, "labels": {"adopt_exit": 1}}],
         "oracles": {"chain": {"pass": 1, "unknown": 0, "fail": 0}},
         "failures": [],
+        "groups": [],
+        "audit": [],
     }
     assert (summary["runs"], summary["pass"], summary["kills"], summary["labels"]) == (2, 2, 1, {"adopt_exit": 1})
 
@@ -87,6 +89,7 @@ def test_each_trial_that_did_not_pass_is_there_failures_first() -> None:
             "event": "session 5 call_settled",
             "kept": "runs/1/artifacts/small-2",
             "repeat": "chaos --mode ci --scenario small --plan 'kill driver@1:s:1; kill worker@2:r:1' --seed 7",
+            "signature": "fail by workspace of a path, nothing decided: content differs",
         },
         {
             "scenario": "small",
@@ -97,13 +100,18 @@ def test_each_trial_that_did_not_pass_is_there_failures_first() -> None:
             "reason": "did not fire",
             **nobody,
             "repeat": "chaos --mode ci --scenario small --step driver@1:s:1 --fault kill --seed 7",
+            "signature": "unknown by no oracle, nothing decided: did not fire",
         },
     ]
 
 
 def test_trials_that_ended_alike_are_all_there() -> None:
     run = make_run(*(make_trial(number, Verdict.FAIL, oracles=(say("chain", Verdict.FAIL),)) for number in (3, 1, 2)))
-    assert [one["trial"] for one in read(run)["failures"]] == [1, 2, 3]
+    document = read(run)
+    assert [one["trial"] for one in document["failures"]] == [1, 2, 3]
+    (group,) = document["groups"]
+    assert (group["trials"], group["scenarios"], group["signature"]["oracle"]) == (3, ["small"], "chain")
+    assert group["repeat"] == document["failures"][0]["repeat"]
 
 
 def test_a_run_that_was_cut_short_is_unknown() -> None:
@@ -111,14 +119,17 @@ def test_a_run_that_was_cut_short_is_unknown() -> None:
     assert (document["verdict"], document["reasons"]) == ("unknown", ["this run was cut short"])
 
 
-@pytest.mark.parametrize("kind", [Document, Summary, ScenarioCounts, LabelCoverage, Zeros, Cell, OracleCounts, Failure])
+KINDS = [Document, Summary, ScenarioCounts, LabelCoverage, Zeros, Cell, OracleCounts, Failure, FailureGroup, Signature]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_field_stands_in_the_readme(kind: type[msgspec.Struct]) -> None:
     section = README.read_text("utf-8").partition("## Output")[2].partition("## Planted bugs")[0]
     names = [field.encode_name for field in msgspec.structs.fields(kind)]
     assert names and [name for name in names if f"`{name}`" not in section] == []
 
 
-LINES = ["SUMMARY", "LABELS", "FAULTS", "SCENARIO", "ORACLES", "COVERAGE", "ZERO", "NOTE", "UNREACHABLE", "SAMPLED"]
+LINES = ["SUMMARY", "AUDIT", "LABELS", "FAULTS", "SCENARIO", "ORACLES", "COVERAGE", "ZERO", "NOTE", "UNREACHABLE", "SAMPLED"]
 
 
 @pytest.mark.parametrize("line", LINES)

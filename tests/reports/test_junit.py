@@ -55,6 +55,7 @@ def test_a_failed_trial_is_a_failure_with_the_oracle_and_the_command() -> None:
     assert (failure.tag, failure.get("message"), failure.get("type")) == ("failure", "workspace: <differs>", "workspace")
     assert (failure.text or "").splitlines() == [
         "reason    workspace: <differs>",
+        "signature fail by workspace of a path, nothing decided: content differs",
         "oracle    workspace: content differs",
         "path      a\\nb",
         "expected  11",

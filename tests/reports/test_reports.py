@@ -30,7 +30,7 @@ def test_counts_are_of_faults_that_fired() -> None:
     summary = summarise(run)
     assert render_summary(summary) == [
         "LABELS adopt=3 void=1",
-        "FAULTS kill=1 exec=1 freeze=1 again=0 deeper=0 edit=0 lose=0 syscall=0",
+        "FAULTS " + " ".join(f"{fault}={int(fault in ('kill', 'exec', 'freeze'))}" for fault in COUNTED),
         "SUMMARY runs=4 pass=2 unknown=1 fail=1 kills=2 steps=3 killed=1 unreachable=1 live=1 half_written=1 restored=1 quarantined=1 "
         "exec=1 superseded=1 freezes=0 held=0 again=0 deeper=0 syscall=0 edits=0 losses=0 lost_calls=0 bound=0 seconds=2.0 rate=2.0",
     ]
@@ -52,7 +52,7 @@ def test_plans_of_several_actions_are_counted_by_their_name_and_by_what_was_done
     )
     summary = summarise(run)
     assert (summary.kills, summary.freezes, summary.again, summary.syscall, summary.edits) == (7, 2, 1, 1, 2)
-    assert summary.faults == {"kill": 1, "exec": 0, "freeze": 1, "again": 1, "deeper": 0, "edit": 1, "lose": 0, "syscall": 1}
+    assert summary.faults == dict.fromkeys(COUNTED, 0) | {"kill": 1, "freeze": 1, "again": 1, "edit": 1, "syscall": 1}
 
 
 def test_a_row_that_stands_for_several_trials_counts_for_all_of_them() -> None:
@@ -121,6 +121,7 @@ def test_a_failure_is_shown_in_full_and_its_like_by_name() -> None:
     assert shown.splitlines() == [
         "FAIL small kill at driver@1:s:1",
         "  reason    why",
+        "  signature fail by workspace of a path, nothing decided: content differs",
         "  oracle    workspace: content differs",
         "  path      a\\nb\\x1b[2J",
         "  expected  1111",
@@ -128,6 +129,7 @@ def test_a_failure_is_shown_in_full_and_its_like_by_name() -> None:
         "  event     session 5 call_settled",
         "  kept      runs/1/artifacts/x",
         "  replay    chaos replay runs/1/artifacts/x/trial.json --explain",
+        "  shrink    chaos shrink runs/1/artifacts/x",
         "  repeat    chaos --mode ci --scenario small --step driver@1:s:1 --fault kill --seed 7",
         "  likewise  7 more: " + "; ".join(f"kill at driver@1:s:{number}" for number in range(2, 7)) + "; ...",
     ]
@@ -137,7 +139,20 @@ def test_a_failure_is_shown_in_full_and_its_like_by_name() -> None:
 
 def test_a_trial_of_which_nothing_was_kept_has_no_replay() -> None:
     (group,) = group_troubles([make_trial(1, Verdict.FAIL)])
-    assert [line.split()[0] for line in render_group(group, CONFIG)] == ["FAIL", "reason", "repeat"]
+    assert [line.split()[0] for line in render_group(group, CONFIG)] == ["FAIL", "reason", "signature", "repeat"]
+
+
+def test_failures_of_one_signature_are_one_group_in_whatever_scenario() -> None:
+    def differ(place: str) -> OracleVerdict:
+        return OracleVerdict("workspace", Verdict.FAIL, f"content of {place} differs from 17", place)
+
+    one = make_plan(1, "kill", KILL, verdict=Verdict.FAIL, oracles=(differ("'a'"),))
+    alike = make_plan(4, "kill", DEEPER, scenario="other", verdict=Verdict.FAIL, oracles=(differ("'b'"),))
+    decided = make_plan(5, "kill", KILL, verdict=Verdict.FAIL, oracles=(differ("'a'"),), decisions=("adopt_exit",))
+    groups = group_troubles([decided, alike, one])
+    assert [(group.scenario, len(group.others)) for group in groups] == [("other", 1), ("small", 0)]
+    assert [group.signature.label for group in groups] == ["", "adopt_exit"]
+    assert "  likewise  1 more: small kill at driver@1:s:1" in render_group(groups[0], CONFIG)
 
 
 def test_no_more_than_ten_groups_are_shown() -> None:

@@ -1,4 +1,4 @@
-"""Drawn trials that passed alike are one row, and what did not pass stands alone; a drawn trial to which nothing was done proves nothing."""
+"""Drawn trials that passed alike are one row, what did not pass stands alone, and one to which nothing was done proves nothing."""
 
 from collections.abc import Iterator
 
