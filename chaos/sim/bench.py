@@ -103,10 +103,11 @@ class Bench:
             sum(one["restored"] for one in restores), sum(one["displaced"] for one in restores), 0.0, decisions=decided,
             final=digest_final(evidence), digest="" if verdict is Verdict.PASS and trial.number else digest_history(evidence),
         )  # fmt: skip
-        return distrust(result, self._required(trial))
+        return distrust(result, self._required(bool(evidence.request.witnessed)))
 
-    def _required(self, trial: Trial) -> frozenset[str]:
-        has_witness = any(isinstance(call, BashCall) for call in self.workload.calls)
-        asked = {"witness": has_witness, "reference": self._wanted is not None, "exits": self._wanted is not None and has_witness}
+    def _required(self, is_witnessed: bool) -> frozenset[str]:
+        """The oracles that must have spoken before a trial passes."""
+        has_command = any(isinstance(call, BashCall) for call in self.workload.calls)
+        asked = {"witness": is_witnessed, "reference": self._wanted is not None, "exits": self._wanted is not None and has_command}
         asked["convergence"] = self._wanted is not None and bool(self._wanted.final)
         return (ALWAYS - NOT_JUDGED).union(name for name, is_asked in asked.items() if is_asked)
