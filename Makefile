@@ -2,13 +2,15 @@
 #   make chaos    make the environment, install, run the crash campaign of CI
 #   make test     likewise; the whole test suite on all cores
 #   make soak     likewise; the long tests: all pairs of trees, 2 GiB, 100,000 files, every kill of the table, 1,000 of each race
+#   make soak-sim N=1000000 likewise; so many simulated trials, SEED=7 for another seed
 #   make syscalls likewise; kills in system calls, where there is strace
 #   make bench-image workspace images beside a bare walk, git, restic and borg; make bench-peers (as root) installs the last two
 #   make bench-space keyed commands beside a bare spawn and cua-spacesd, in the same environment as bench-log
 #   make bench-recovery from a driver's death to the next one's first step, the decision for a long session
 #   make bench-chaos kill trials from a warm zygote beside a bare loop of fork, kill and bash
 #   make bench-log the event log beside a bare insert and its peers, in an environment of its own (.venv-bench)
-# Nothing outside .venv and .venv-bench is touched. Another interpreter: make test PYTHON=/path/to/python3
+#   make compare  other people's drivers (DBOS, LangGraph, in .venv-peers) and this engine, killed at the same instants; writes a page of docs
+# Nothing outside .venv, .venv-bench and .venv-peers is touched. Another interpreter: make test PYTHON=/path/to/python3
 
 SHELL := /bin/sh
 RUNS = "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
@@ -20,7 +22,10 @@ READY := $(VENV)/ready
 BENCH_VENV := .venv-bench
 BENCH_READY := $(BENCH_VENV)/ready
 
-.PHONY: chaos bench-chaos test soak syscalls bench-log bench-image bench-space bench-recovery bench-peers clean
+PEERS_VENV := .venv-peers
+PEERS_READY := $(PEERS_VENV)/ready
+
+.PHONY: bench-chaos peers-target compare chaos test soak soak-sim syscalls bench-log bench-image bench-space bench-recovery bench-peers clean
 
 chaos: $(READY)
 	@$(VENV)/bin/chaos --mode ci
@@ -30,6 +35,11 @@ syscalls: $(READY)
 
 test: $(READY)
 	@$(VENV)/bin/python -m pytest -n auto
+
+N ?= 1000000
+SEED ?= 1
+soak-sim: $(READY)
+	@$(VENV)/bin/chaos --backend sim --runs $(N) --seed $(SEED)
 
 soak: $(READY)
 	@$(VENV)/bin/python -m pytest -m soak -s tests
@@ -71,6 +81,22 @@ bench-recovery: $(BENCH_READY)
 bench-chaos: $(BENCH_READY)
 	@$(BENCH_VENV)/bin/python -m benchmarks.chaos $(OPTIONS)
 
+# Other people's drivers, crash-tested beside this engine. `make compare OPTIONS='--driver dbos'`.
+compare: $(READY) $(PEERS_READY)
+	@rm -rf chaos-runs/compare
+	@$(VENV)/bin/chaos compare --page docs/drivers-side-by-side.md $(OPTIONS)
+
+peers-target: $(PEERS_READY)
+
+$(PEERS_READY): docs/examples/targets/requirements.txt
+	@candidate="$(PYTHON)"; $(RUNS) || { \
+		echo "make: $(PYTHON) is older than Python 3.11; say make PYTHON=/path/to/a/newer/python3"; exit 1; }
+	@echo "making the environment in $(PEERS_VENV)"
+	@"$(PYTHON)" -m venv --clear $(PEERS_VENV)
+	@$(PEERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $< || \
+		echo "make: the peers could not be installed; chaos compare names them as unavailable"
+	@printf '%s\n' "$(CURDIR)" > $@
+
 bench-peers:
 	@for peer in restic borgbackup; do apt-get install --yes --quiet $$peer || \
 		echo "make: $$peer could not be installed; the benchmark names it as unavailable"; done
@@ -90,4 +116,4 @@ $(BENCH_READY): pyproject.toml benchmarks/requirements-log.txt benchmarks/requir
 	@printf '%s\n' "$(CURDIR)" > $@
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(BENCH_VENV) $(PEERS_VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

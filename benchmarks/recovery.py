@@ -72,6 +72,8 @@ class Deaths:
     """A redriver over one session, whose drivers are killed one after the other. Their first steps are told over the step socket."""
 
     def __init__(self, base: str, rounds: int, is_warm: bool) -> None:
+        self._is_warm = is_warm
+        self._deaths = 0
         self.place = Place(base)
         os.makedirs(base)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -121,10 +123,14 @@ class Deaths:
 
     def die(self) -> float:
         """Kill the driver; seconds until the next one's first step."""
-        epoch = load_record(self.place.state).epoch
+        self._deaths += 1
+        wait_for(lambda: len(load_record(self.place.state).attempts) >= self._deaths, "the newest attempt")
+        epoch = load_record(self.place.state).attempts[-1].epoch
         wait_for(lambda: _size(os.path.join(self.place.state, "redrive", f"out-{epoch}")), f"the first word of driver {epoch}")
         driver = load_record(self.place.state).attempts[-1].driver
         self._wait_idle(driver.pid)
+        if self._is_warm:
+            wait_for(lambda: load_record(self.place.state).ready is not None, "the next start to be counted ahead")
         descriptor = os.pidfd_open(driver.pid)
         before = time.perf_counter()
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)

@@ -22,9 +22,19 @@ from chaos import console
 from chaos.campaign import CampaignResult
 from chaos.done import NOTHING, Done
 from chaos.judge_again import judge
-from chaos.launch import has_mounts, make_config, run_request, start_processes
+from chaos.launch import choose_runner, has_mounts, make_config, run_request, start_processes
 from chaos.listing import list_app
-from chaos.options import Options, Request, check_environment, check_html, check_junit, check_options, name_environment, write_command
+from chaos.options import (
+    Options,
+    Request,
+    check_environment,
+    check_html,
+    check_junit,
+    check_options,
+    name_environment,
+    write_command,
+    write_target_words,
+)
 from chaos.planted.command import planted
 from chaos.program import name_program
 from chaos.progress import make_progress
@@ -33,8 +43,12 @@ from chaos.results import Verdict, merge_verdicts
 from chaos.resume import FREE, check_resumed, check_same, take_up
 from chaos.rundir import Config, RunDirectory, lock_run, read_config
 from chaos.shrink.command import shrink
+from chaos.sim.options import LOCAL, SIM
 from chaos.syscalls.available import find_lack
 from chaos.syscalls.level import STEP, SYSCALL
+from chaos.target.compare import compare
+from chaos.target.launch import make_target_config, run_target_request
+from chaos.target.options import check_target_options
 from eventlog.errors import MisuseError
 from reports.aggregate import group_troubles, summarise
 from reports.coverage import find_gaps
@@ -56,6 +70,7 @@ app.command("planted")(planted)
 app.command("judge")(judge)
 app.command("replay")(replay)
 app.command("shrink")(shrink)
+app.command("compare")(compare)
 
 
 @app.callback(invoke_without_command=True)
@@ -78,14 +93,22 @@ def campaign(
     json: Annotated[str, typer.Option(metavar="F", help="also write everything the report says to F as JSON")] = "",
     junit: Annotated[str, typer.Option(metavar="F", help="also write each trial to F as a test case of JUnit XML")] = "",
     depth: Annotated[int | None, typer.Option(metavar="N", help="at most N kills a trial, one inside recovery from the other")] = None,
+    backend: Annotated[str, typer.Option(metavar="B", help="local or sim: real processes, or the engine in memory")] = LOCAL,
     require_coverage: Annotated[bool, typer.Option("--require-coverage", help="unknown unless each label acted on was decided")] = False,
     html: Annotated[str, typer.Option(metavar="F", help="also write the report to F as one HTML page")] = "",
     resume: Annotated[str, typer.Option(metavar="DIR", help="go on with a campaign that was killed")] = "",
     audit: Annotated[int | None, typer.Option(metavar="N", help="play N trials twice and compare their histories")] = None,
+    target: Annotated[str, typer.Option(metavar="CMD", help="kill this program instead (chaos/README, Targets)")] = "",
+    check: Annotated[str, typer.Option(metavar="CMD", help="of a target: says by its exit code whether the end is right")] = "",
+    workload: Annotated[int | None, typer.Option(metavar="N", help="of a target: it plays the standard workload of N steps")] = None,
+    kill: Annotated[str, typer.Option(metavar="K", help="of a target: tree (the default) or main")] = "",
+    starts: Annotated[int | None, typer.Option(metavar="N", help="of a target: how often it is started after a kill")] = None,
+    patience: Annotated[str, typer.Option(metavar="TIME", help="of a target: how long one start may take")] = "",
 ) -> int:
     """Run a campaign: one clean run per scenario, then one trial per step, each judged by the oracle."""
     selection = (mode, seed, runs, budget, jobs, scenario, step, fault, plan, engine)
-    options = Options(*selection, out, stop_after, json, junit, require_coverage, level, require, depth, html, resume, audit)
+    options = Options(*selection, out, stop_after, json, junit, require_coverage, level, require, depth, html, resume, audit, backend)
+    options = replace(options, target=target, check=check, workload=workload, kill=kill, starts=starts, patience=patience)
     if context.invoked_subcommand is not None:
         if options != Options():
             raise MisuseError(f"options before {context.invoked_subcommand!r} belong to a campaign; put its own after it")
@@ -95,7 +118,8 @@ def campaign(
     drawn = secrets.randbelow(1 << 32)
     chosen = drawn if options.seed is None else options.seed
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    request = check_options(options, drawn, 2 * (os.cpu_count() or 1), Path("chaos-runs") / f"{stamp}-{chosen}")
+    check_request = check_target_options if target else check_options
+    request = check_request(options, drawn, 2 * (os.cpu_count() or 1), Path("chaos-runs") / f"{stamp}-{chosen}")
     if SYSCALL in (request.level, request.require):
         request = replace(request, lack=find_lack())
     return _run_campaign(request, options)
@@ -125,16 +149,22 @@ def _run_campaign(request: Request, options: Options) -> int:
     command = write_command(program, options, request.seed)
     # What repeats one trial begins with these words; its level is one of them.
     first_words = program if request.level == STEP else f"{program} --level {request.level}"
+    first_words += f" --backend {SIM}" if request.backend == SIM else ""
     asked = {name: value for name, value in dataclasses.asdict(options).items() if name not in FREE}
     config = make_config(request, command, first_words, options.scenario, asked)
+    if request.target is not None:
+        config = make_target_config(config, request.target, write_target_words(first_words, options))
     with _open_run(request, options, config) as (directory, done), console.keep_traceback(directory.path):
         review = partial(_require_coverage, directory.path) if request.require_coverage else None
         repeat = f"seed {request.seed}, repeat with: {command}"
         _print(repeat, f"run directory {directory.path}, {request.jobs} jobs")
         try:
             with make_progress(Console(file=sys.stdout)) as watcher:
-                start = start_processes(directory, request.engine, request.is_traced, has_mounts(request.scenarios))
-                result = run_request(request, directory, watcher, start, review, done)
+                if request.target is not None:
+                    result = run_target_request(request, directory, watcher)
+                else:
+                    start = start_processes(directory, request.engine, choose_runner(request), has_mounts(request.scenarios))
+                    result = run_request(request, directory, watcher, start, review, done)
             summary = summarise(_load(directory.path))
             directory.finish(result.verdict, result.reasons, msgspec.to_builtins(summary))
             run = _load(directory.path)

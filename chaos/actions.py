@@ -15,11 +15,16 @@ A plan is a list of actions, carried out one after the other. In text they are j
     edit STEP "PATH" "CONTENT"  somebody else writes a file of the workspace while the process waits at the step
     edit STEP "PATH"            the same, but the file is removed
     edit "PATH" "CONTENT"       the same now
+    turn STEP "PATH" "KIND"     somebody else makes a `directory`, a `fifo` or a `symlink TARGET` of a path, whatever was there
+    turn "PATH" "KIND"          the same now
+    jump STEP "TIME"            the clock that drivers read jumps while the process waits at the step: "+3h", "-10y" (d, h, s too)
+    jump "TIME"                 the same now
     lose STEP "WHAT"            something is taken away while the process waits at the step, which then goes on (chaos/losses.py)
     lose "WHAT"                 the same now
     keep STEP "log"             the log's files are copied while the process waits at the step, to be put back by `lose "log"`
     parked ROLE@EPOCH "WORDS"   that driver must have ended with 78, and its last line on stderr have these words
     person "COMMAND"            a person runs `recovery COMMAND`, the state directory its first argument, as the next driver
+    corrupt "WHAT" "DAMAGE"     bytes of a file of the session are others (mode corrupt; chaos/corrupt/damage.py)
 
 Without `start` the next driver begins when none runs any more and the session is not finished. What is still held when the plan has
 ended is released, and the session driven to its end.
@@ -31,6 +36,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from chaos.corrupt.damage import check_target, format_damage, parse_damage
 from chaos.losses import LOSSES
 from chaos.results import Action
 from chaos.step import STEP_FORM, format_step, parse_step
@@ -56,12 +62,18 @@ VERBS: Mapping[str, Verb] = {
     "start": Verb("start the next driver while others live", ()),
     "end": Verb("wait for a process's end", ("who",)),
     "edit": Verb("somebody else writes or removes a file of the workspace", ("at", ""), "path"),
+    "turn": Verb("somebody else makes something of another type of a path", ("at", ""), "path"),
+    "jump": Verb("the clock that drivers read jumps", ("at", ""), "time"),
     "lose": Verb("something of the session is taken away", ("at", ""), "loss"),
     "keep": Verb("the log's files are copied, to be put back later", ("at",), "copy"),
     "parked": Verb("a driver must have ended with 78 and these words", ("who",), "sentence"),
     "person": Verb("a person runs a command of recovery as the next driver", (), "command"),
+    "corrupt": Verb("bytes of a file of the session are others", (), "target"),
 }
 ROLES = "driver, spawner, shim.K, worker, redriver or command"
+_JUMP = re.compile(r"(?P<sign>[+-])(?P<number>[1-9][0-9]{0,5})(?P<unit>[shdy])\Z")
+_UNIT_MS = {"s": 1_000, "h": 3_600_000, "d": 86_400_000, "y": 31_536_000_000}
+SYMLINK = "symlink "
 _WHO = re.compile(r"(?P<role>driver|spawner|worker|command|shim(?:\.[1-9][0-9]*)?|redriver(?=@0))@(?P<epoch>[1-9][0-9]*|(?<=redriver@)0)\Z")
 
 
@@ -73,6 +85,17 @@ def parse_who(text: str, where: str = "who") -> tuple[str, int]:
     return "shim.1" if match["role"] == "shim" else match["role"], int(match["epoch"])
 
 
+def parse_jump(text: str) -> int | None:
+    """Milliseconds from `+3h`, `-10y`, `+90s` or `-2d` (a year has 365 days); None when it is none."""
+    match = _JUMP.match(text)
+    return None if match is None else int(match["sign"] + match["number"]) * _UNIT_MS[match["unit"]]
+
+
+def is_kind(text: str) -> bool:
+    """Whether `turn` can make this of a path."""
+    return text in ("directory", "fifo") or (text.startswith(SYMLINK) and len(text) > len(SYMLINK))
+
+
 def check_action(action: Action, where: str = "plan") -> Action:
     """The action with its names in full; MisuseError when its verb is unknown or has what it does not take or lacks what it takes."""
     verb = VERBS.get(action.do)
@@ -82,13 +105,20 @@ def check_action(action: Action, where: str = "plan") -> Action:
     if (action.at and action.who) or given not in (verb.takes or ("",)):
         wanted = " or ".join({"at": "a step (at)", "who": "a process (who)", "": "nothing"}[one] for one in verb.takes or ("",))
         raise MisuseError(f"{where}: {action.do} takes {wanted}; found at = {action.at!r}, who = {action.who!r}")
-    if bool(verb.names) != bool(action.path) or (action.content is not None and verb.names != "path"):
+    if bool(verb.names) != bool(action.path) or (action.content is not None and verb.names not in ("path", "target")):
         needs = f"{action.do} needs a {verb.names} in quotes" if verb.names else f"{action.do} takes no path or content"
         raise MisuseError(f"{where}: {needs}")
+    if action.do == "turn" and not is_kind(action.content or ""):
+        raise MisuseError(f'{where}: turn makes a "directory", a "fifo" or a "symlink TARGET" of a path, found {action.content!r}')
+    if verb.names == "time" and parse_jump(action.path) is None:
+        raise MisuseError(f'{where}: jump {action.path!r} is no time; write "+3h", "-10y", "+90s" or "-2d"')
     if verb.names == "copy" and action.path != "log":
         raise MisuseError(f'{where}: unknown copy {action.path!r}; what can be kept is "log"')
     if verb.names == "loss" and action.path not in LOSSES:
         raise MisuseError(f"{where}: unknown loss {action.path!r}; use {', '.join(LOSSES)} (chaos list faults tells more)")
+    if verb.names == "target":
+        content = format_damage(parse_damage(action.content or "", where))
+        return Action("", action.do, path=check_target(action.path, where), content=content)
     at = format_step(parse_step(action.at, where)) if action.at else ""
     who = "@".join(map(str, parse_who(action.who, where))) if action.who else ""
     return Action(at, action.do, who, action.path, action.content)

@@ -10,10 +10,11 @@ from chaos.results import Recording, TrialResult
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a request led to: one of the three."""
+    """What a request led to: one of them, or a recording with the results of its trials."""
 
     recording: Recording | None = None
     result: TrialResult | None = None
+    results: tuple[TrialResult, ...] | None = None
     error: str | None = None
 
 

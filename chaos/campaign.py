@@ -25,7 +25,7 @@ from chaos.done import NOTHING, Done
 from chaos.enumeration import Enumeration, add_trial, enumerate_trials
 from chaos.plan import find_fired, find_unfired, select_trials
 from chaos.pool import AllLostError, Answered, Began, Lost, Pool
-from chaos.required import required_oracles
+from chaos.required import Require, required_oracles
 from chaos.results import Action, Recording, Trial, TrialResult, Verdict, merge_verdicts, signature_of
 from chaos.rundir import RunDirectory
 from chaos.scenario import Scenario
@@ -139,6 +139,7 @@ class Campaign:
         enumerate_one: Enumerate = enumerate_trials,
         done: Done = NOTHING,
         audit: Audit = NO_AUDIT,
+        require: Require = required_oracles,
     ) -> None:
         self._pool = pool
         self._run = run
@@ -147,6 +148,7 @@ class Campaign:
         self._clock = clock
         self._kept_in_trouble: dict[Trial, str] = {}
         self._enumerate_one = enumerate_one
+        self._require = require
         self._numbers: dict[str, int] = {}
         self._done = done
         self._known_recordings = done.group_recordings()
@@ -199,7 +201,7 @@ class Campaign:
             work = numbered[1]
             with self._directory(zygote, _clean_trial(work)) as directory:
                 recording = zygote.record(work.scenario, work.trial_set.before, directory)
-                required = required_oracles(work.scenario, work.trial_set.before)
+                required = self._require(work.scenario, work.trial_set.before)
                 # A kill that the session went on after needs no recovery, so that none is left to be killed again.
                 checked = distrust_recording(recording, required, work.trial_set.label, may_end=work.trial_set.depth >= LEAST)
                 return msgspec.structs.replace(checked, result=self._keep(checked.result, directory))
@@ -225,7 +227,7 @@ class Campaign:
         nearest = _find_nearest(plan, passed) if plan else None
         for work, recording in passed:
             one = self._enumerate_one(recording, work.scenario, work.trial_set, self._number(work))
-            if work is nearest and not _has_trial(work.scenario, plan, recordings, works):
+            if work is nearest and not _has_trial(work.scenario, plan, recordings, works, self._enumerate_one):
                 one = add_trial(one, plan)
             made.append(self._make(work, recording, one))
         return made
@@ -280,7 +282,7 @@ class Campaign:
         def ask(zygote: Zygote, task: _Task) -> TrialResult:
             with self._directory(zygote, task.trial) as directory:
                 result = self._play(zygote, task, directory, key_of(task.trial) in audited)
-                required = required_oracles(task.work.scenario, task.trial.plan, converges=bool(task.converges_to))
+                required = self._require(task.work.scenario, task.trial.plan, converges=bool(task.converges_to))
                 return self._keep(distrust(result, required), directory)
 
         for news in self._pool.work([] if results and is_enough() else left, ask, lambda task: task.work.group):
@@ -374,10 +376,12 @@ def _find_nearest(plan: tuple[Action, ...], passed: Sequence[tuple[Work, Recordi
     return max([*first, *beginnings], key=lambda one: one[0], default=(0, None))[1]
 
 
-def _has_trial(scenario: Scenario, plan: tuple[Action, ...], recordings: Sequence[Recording], works: Sequence[Work]) -> bool:
+def _has_trial(
+    scenario: Scenario, plan: tuple[Action, ...], recordings: Sequence[Recording], works: Sequence[Work], enumerate_one: Enumerate
+) -> bool:
     """Whether a plan that somebody gave is that of a trial of the scenario already."""
     pairs = [(work, recording) for work, recording in zip(works, recordings, strict=True) if work.scenario.name == scenario.name]
-    made = [enumerate_trials(recording, work.scenario, work.trial_set).trials for work, recording in pairs]
+    made = [enumerate_one(recording, work.scenario, work.trial_set, 1).trials for work, recording in pairs]
     return any(trial.plan == plan for trials in made for trial in trials)
 
 
@@ -385,7 +389,7 @@ def expected_parts(work: Work, recording: Recording, trial: Trial) -> Mapping[st
     """What a trial of a set must end in: where interrupted calls are issued again and nothing else changes the end, what the set's clean
     run ended in."""
     later = trial.plan[len(work.trial_set.before) :]
-    if any(action.do == "edit" or action.who.startswith("command@") for action in later):
+    if any(action.do in ("edit", "turn") or action.who.startswith("command@") for action in later):
         return {}
     may_differ = work.scenario.on_interrupted != "reissue" and not work.trial_set.is_inside_recovery
     origin = work.origin or recording

@@ -31,7 +31,7 @@ def _keep_recoveries(sets: tuple[TrialSet, ...]) -> tuple[TrialSet, ...]:
 MODES = {
     "ci": Mode(
         "the gate: every scenario, the heavier sets of trials sampled (`ci`), and a drawn few kills of depth 3",
-        ("ci", "regression", "lost", "stale", "checkpoint", "auto", "redrive"), narrow, Depth(3, 4, 2),
+        ("ci", "regression", "lost", "stale", "checkpoint", "auto", "redrive", "faults"), narrow, Depth(3, 4, 2),
     ),
     "transactional": Mode(
         "sessions that keep their image in the log: the scenarios of scenarios/ci and scenarios/regression, each set as it stands",
@@ -40,7 +40,7 @@ MODES = {
     "recovery": Mode(
         "kills inside recovery to depth 3: after each first crash that a set names by its label a second kill at each step of recovery, "
         "and inside the recovery from each of these two third kills, drawn by the seed",
-        ("ci", "regression", "lost", "stale", "checkpoint", "auto", "redrive"), _keep_recoveries, Depth(3, 0, 2),
+        ("ci", "regression", "lost", "stale", "checkpoint", "auto", "redrive", "faults"), _keep_recoveries, Depth(3, 0, 2),
     ),
     "lost": Mode(
         "something is taken away from a session: its workspace directory, its files, the machine it ran on; at steps of a call, between "
@@ -63,9 +63,19 @@ MODES = {
     "auto": Mode(
         "sessions that go from the log to a checkpoint store when a limit is crossed: killed at every step of that", ("auto",), _keep
     ),
+    "faults": Mode(
+        "what others do to a session: edits of every type, the log put back by one to three commits, clocks that jump, floods and hung "
+        "commands, the space ended behind a driver's back, races of three drivers",
+        ("faults",), _keep,
+    ),
+    "corrupt": Mode(
+        "files of a session that was cut or has finished are damaged, a bit, a block or an end at a time: every command tells it, or "
+        "answers as before; then the session is driven on",
+        ("corrupt",), _keep,
+    ),
     "soak": Mode(
         "every scenario without limits: every step of every call is killed, in every set, and every third kill inside recovery",
-        ("ci", "regression", "lost", "stale", "checkpoint", "auto", "redrive"), widen, Depth(3),
+        ("ci", "regression", "lost", "stale", "checkpoint", "auto", "redrive", "faults"), widen, Depth(3),
     ),
 }  # fmt: skip
 SCENARIOS = Path(__file__).resolve().parent.parent / "scenarios"

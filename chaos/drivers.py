@@ -21,8 +21,9 @@ from recovery.settings import read_settings
 from recovery.space.kernel import name_process
 
 HARNESS_FAILED = 99
-REDRIVE = ("redrive", "--backoff", "0.01", "--seed", "1")
-"""How a redriver is started: a short pause between two drivers, always the same."""
+REDRIVE = ("redrive", "--backoff", "0.01", "--seed", "1", "--ready", "0")
+"""How a redriver is started: a short pause between two drivers, always the same; no start is counted ahead, as that would hang on how long
+drivers run."""
 FIRST_REDRIVER = 1001
 """Redrivers are counted from here, where drivers have their epochs."""
 PERSON = "person:"
@@ -57,6 +58,16 @@ class Place:
     def boot(self) -> Path:
         """Holds the boot id that drivers find, where a trial has restarted the machine."""
         return self.directory / "boot"
+
+    @property
+    def clock(self) -> Path:
+        """By how many milliseconds the clock that drivers read has jumped, where it has."""
+        return self.directory / "clock"
+
+    @property
+    def clock_read(self) -> Path:
+        """Made by a driver that read the clock after its newest jump."""
+        return self.directory / "clock-read"
 
     @property
     def ledger(self) -> Path:
@@ -192,9 +203,26 @@ def _drive_forked(scenario: Scenario, place: Place, environment: Mapping[str, st
     gc.disable()  # a collection would touch, and so copy, what is shared with the zygote
     steps.install(steps.hook_from_environment(environment))
     order = Order(str(place.state), to_session(scenario, place))
-    code = drive(order, read_settings(environment), Ports(SystemClock(), RandomIds(), find_host(place)))
+    code = drive(order, read_settings(environment), Ports(JumpingClock(place), RandomIds(), find_host(place)))
     sys.stderr.flush()
     os._exit(code)
+
+
+class JumpingClock(SystemClock):
+    """The system's clock, but for the jumps that a trial makes: they count from the next reading on. Deadlines are not touched by them."""
+
+    def __init__(self, place: Place) -> None:
+        self._jump = str(place.clock)
+        self._read = str(place.clock_read)
+
+    def now_ms(self) -> int:
+        try:
+            with open(self._jump, encoding="ascii") as file:
+                jumped = int(file.read())
+        except FileNotFoundError:
+            return super().now_ms()
+        os.close(os.open(self._read, os.O_WRONLY | os.O_CREAT, 0o600))
+        return max(0, super().now_ms() + jumped)
 
 
 class Restarted(LinuxHost):

@@ -14,6 +14,8 @@ from chaos.trial_set import TrialSet
 from eventlog.errors import MisuseError
 
 EXEC_STEP = "driver@1:outcome.commit.before:1"
+OF_OWN_RUNNERS = ("corrupt",)
+"""What is done by trials that a runner of their own plays: entry and fault have its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,43 +61,49 @@ def enumerate_trials(recording: Recording, scenario: Scenario, trial_set: TrialS
     killed, unreachable = _choose_killed(steps, trial_set, unprovable, find_first_epoch(steps, recording.prefix))
     frozen, not_frozen = _choose_frozen(steps, trial_set, unprovable)
     fault = _name_fault(trial_set, recording.prefix)
-    does = "lose" if trial_set.lose else "kill"
-    plans = [((*recording.prefix, Action(step, does, path=trial_set.lose), *trial_set.then), "fork", fault) for step in killed]
-    plans += [(_freeze_plan(recording.prefix, step), "fork", "freeze") for step in frozen]
+    done = trial_set.does[0] if trial_set.does else Action("", "kill")
+    plans = [((*recording.prefix, *_kill_at(step, done, trial_set, steps), *trial_set.then), "fork", fault) for step in killed]
+    sleep = "race" if trial_set.race else "freeze"
+    plans += [(plan, "fork", sleep) for step in frozen for plan in _freeze_plans(recording, step, trial_set)]
     plans += [((Action(EXEC_STEP, "kill"),), "exec", "exec")] if _has_exec(steps, trial_set) else []
     trials = tuple(
         Trial(number, scenario.name, plan, entry, fault, recording.saved if entry == "fork" else 0)
         for number, (plan, entry, fault) in enumerate(plans, first_number)
     )
-    return Enumeration(recording.scenario, steps, trials, unreachable, recording.kill_mark, recording.prefix, frozen, not_frozen, does)
+    return Enumeration(recording.scenario, steps, trials, unreachable, recording.kill_mark, recording.prefix, frozen, not_frozen, done.do)
 
 
 def _name_fault(trial_set: TrialSet, prefix: Sequence[Action]) -> str:
     """The name in `FAULTS` under which the kills of a set are counted."""
     if trial_set.is_inside_recovery:
         return "deeper" if trial_set.depth > 2 else "again"
-    if trial_set.lose or any(action.do == "lose" for action in (*prefix, *trial_set.then)):
-        return "lose"
-    return "edit" if any(action.do == "edit" for action in prefix) else "kill"
+    done = {action.do for action in (*prefix, *trial_set.does, *trial_set.then)}
+    if trial_set.back:
+        return "rollback"
+    named = {"lose": "lose", "jump": "clock", "edit": "edit", "turn": "edit"}
+    return next((fault for verb, fault in named.items() if verb in done), "kill")
 
 
 def _has_exec(steps: Sequence[str], trial_set: TrialSet) -> bool:
     """Whether a set has the trial of the real command: one that kills drivers from nothing, and is a sample in the mode `ci` at most."""
     is_sample = bool(trial_set.sample) and trial_set.sample != trial_set.ci
-    is_plain = not (trial_set.before or is_sample or trial_set.lose or trial_set.then)
+    is_plain = not (trial_set.before or is_sample or trial_set.does or trial_set.then or trial_set.back)
     return is_plain and EXEC_STEP in steps and "driver" in trial_set.kill
 
 
 def add_trial(one: Enumeration, plan: tuple[Action, ...]) -> Enumeration:
     """The enumeration with one trial more, of a plan that somebody gave."""
     number = max((trial.number for trial in one.trials), default=0) + 1
-    return replace(one, trials=(*one.trials, Trial(number, one.scenario, plan)))
+    entry, fault = (one.does, one.does) if one.does in OF_OWN_RUNNERS else ("fork", "kill")
+    return replace(one, trials=(*one.trials, Trial(number, one.scenario, plan, entry, fault)))
 
 
 def _choose_killed(
     steps: Sequence[str], trial_set: TrialSet, unprovable: frozenset[str], first: int
 ) -> tuple[tuple[str, ...], tuple[Unreachable, ...]]:
     window, recovery = _find_window(steps, trial_set, first), _find_recovery(steps, first)
+    if trial_set.lose == "space":
+        window &= _find_with_space(steps)
     reasons: dict[str, str] = {}
     for step in steps:
         parsed = parse_step(step)
@@ -109,6 +117,8 @@ def _choose_killed(
             reasons[step] = "not in this scenario"
         elif trial_set.is_inside_recovery and step not in recovery:
             reasons[step] = "not in this scenario"  # before and after recovery: killed by a set without a label
+        elif trial_set.back and not _find_kept(step, trial_set.back, steps):
+            reasons[step] = "not in this scenario"  # no commit, or not so many before it
     aimed = [step for step in steps if step not in reasons]
     sampled = _sample(aimed, trial_set.sample)
     reasons |= {step: "sampled" for step in aimed if step not in sampled}
@@ -138,6 +148,12 @@ def _find_window(steps: Sequence[str], trial_set: TrialSet, epoch: int) -> froze
     if trial_set.until in steps:
         end = min(end, steps.index(trial_set.until) + 1)
     return frozenset(steps[begin:end])
+
+
+def _find_with_space(steps: Sequence[str]) -> frozenset[str]:
+    """The steps from where the spawner says that it is there: before, there is nothing of a space to be ended."""
+    begin = next((number for number, step in enumerate(steps) if step.startswith("spawner@")), len(steps))
+    return frozenset(steps[begin + 1 :])
 
 
 def _find_recovery(steps: Sequence[str], epoch: int) -> frozenset[str]:
@@ -177,11 +193,17 @@ def _choose_frozen(
             reasons[step] = "not in this scenario"
         elif _ends_session(parsed, steps):
             reasons[step] = "process already gone by then"
-        elif lock_of(parsed) and step not in named:
+        elif lock_of(parsed) and (step not in named or trial_set.race):
             reasons[step] = "lock held"
+        elif trial_set.race and parsed.epoch != first:
+            reasons[step] = "not yet"
     held = [step for step in steps if step not in reasons and lock_of(parse_step(step))]
     tried = _sample(held, trial_set.held)
     reasons |= {step: "sampled" for step in held if step not in tried}
+    if trial_set.race:
+        free = [step for step in steps if step not in reasons]
+        tried = _sample(free, trial_set.sample)
+        reasons |= {step: "sampled" for step in free if step not in tried}
     aimed = tuple(step for step in steps if step not in reasons)
     return aimed, tuple(Unreachable(step, reasons[step]) for step in steps if step in reasons)
 
@@ -204,6 +226,40 @@ def _ends_session(step: Step, steps: Sequence[str]) -> bool:
     """Whether the session has its end in the log already at this step, so that no successor can supersede its driver."""
     finish = f"driver@{step.epoch}:finish.commit.after:1"
     return finish in steps and steps.index(format_step(step)) >= steps.index(finish)
+
+
+def _kill_at(step: str, done: Action, trial_set: TrialSet, steps: Sequence[str]) -> tuple[Action, ...]:
+    """What a trial does at one step: a kill or what the set does in its place; with `back` the log is kept some commits before."""
+    act = replace_step(done, step)
+    if not trial_set.back:
+        return (act,)
+    return Action(_find_kept(step, trial_set.back, steps), "keep", path="log"), act, Action("", "lose", path="log")
+
+
+def replace_step(action: Action, step: str) -> Action:
+    """The same action at a step."""
+    return Action(step, action.do, "", action.path, action.content)
+
+
+def _find_kept(step: str, back: int, steps: Sequence[str]) -> str:
+    """The commit of the same driver that lies `back` commits before the one that ends at `step`; "" when that is none or there are not so
+    many."""
+    role = step.partition(":")[0]
+    commits = [one for one in steps if one.startswith(f"{role}:") and ".commit.after:" in one]
+    if step not in commits or not step.startswith("driver@") or commits.index(step) < back:
+        return ""
+    return commits[commits.index(step) - back]
+
+
+def _freeze_plans(recording: Recording, step: str, trial_set: TrialSet) -> list[tuple[Action, ...]]:
+    """The plans of one freeze: one, or in a race two, which wake the two that sleep in either order."""
+    if not trial_set.race:
+        return [_freeze_plan(recording.prefix, step)]
+    epoch = parse_step(step).epoch
+    newest, older = f"driver@{epoch}", [f"driver@{parse_step(one.at).epoch}" for one in recording.prefix if one.do == "freeze"]
+    frozen = (*recording.prefix, Action(step, "freeze"), Action("", "start"), Action("", "end", f"driver@{epoch + 1}"))
+    orders = ([*older, newest], [newest, *older])
+    return [(*frozen, *(Action("", do, who) for who in order for do in ("wake", "end"))) for order in orders]
 
 
 def _freeze_plan(prefix: Sequence[Action], step: str) -> tuple[Action, ...]:

@@ -12,17 +12,21 @@ from typing import Any
 from chaos.area import open_area
 from chaos.bytecode import compile_engine
 from chaos.campaign import Audit, Campaign, CampaignResult, Enumerate, Watcher, Work
+from chaos.corrupt.draw import enumerate_damage, required_of_damage
 from chaos.done import NOTHING, Done
 from chaos.enumeration import Enumeration, enumerate_trials
 from chaos.fingerprint import digest_engine, digest_harness
 from chaos.needs import describe_missing
 from chaos.options import Request
 from chaos.pool import Pool
+from chaos.required import required_oracles
 from chaos.results import Trial, TrialResult, Verdict, merge_verdicts
 from chaos.rundir import Config, KnownLabel, RunDirectory, describe_scenarios
 from chaos.scenario import Scenario
+from chaos.sim.campaign import Simulation
+from chaos.sim.options import SIM, SIMULATED_LABELS
 from chaos.syscalls.enumerate import FAULT, enumerate_kills
-from chaos.syscalls.level import RUNNER, SYSCALL
+from chaos.syscalls.level import SYSCALL
 from chaos.transcript import Transcript, read_transcript
 from chaos.trial_set import TrialSet
 from chaos.volume import NAMESPACE
@@ -32,6 +36,10 @@ from recovery.labels import NOT_ACTED_ON, Label
 
 StartZygote = Callable[[int], Zygote]
 Review = Callable[[CampaignResult], CampaignResult]
+
+CORRUPT = "corrupt"
+RUNNERS = {CORRUPT: "chaos.corrupt.runner"}
+"""The modes whose trials are no plays of plans alone, with the module that plays them."""
 
 
 UNREACHABLE_LABELS = {
@@ -78,14 +86,18 @@ def make_config(
         options=dict(options or {}),
         engine_digest=digest_engine(request.engine),
         harness_digest=digest_harness(),
-        labels=tuple(KnownLabel(label.value, label not in NOT_ACTED_ON, UNREACHABLE_LABELS.get(label, "")) for label in Label),
+        labels=tuple(KnownLabel(label.value, label not in NOT_ACTED_ON, _why_unreachable(label, request.backend)) for label in Label),
     )
 
 
-def start_processes(run: RunDirectory, engine: Path | None, is_traced: bool = False, mounts: bool = False) -> StartZygote:
-    """What starts the real zygotes of a run (of the syscall level when it `is_traced`, in mount namespaces of their own with `mounts`);
-    their standard error goes to its directory."""
-    command = [*(NAMESPACE if mounts else ()), *zygote_command(engine), *(["--runner", RUNNER] if is_traced else [])]
+def _why_unreachable(label: Label, backend: str) -> str:
+    return "not simulated" if backend == SIM and label not in SIMULATED_LABELS else UNREACHABLE_LABELS.get(label, "")
+
+
+def start_processes(run: RunDirectory, engine: Path | None, runner: str = "", mounts: bool = False) -> StartZygote:
+    """What starts the real zygotes of a run (with another `runner` than their own where one is named, in mount namespaces of their own with
+    `mounts`); their standard error goes to its directory."""
+    command = [*(NAMESPACE if mounts else ()), *zygote_command(engine), *(["--runner", runner] if runner else [])]
     return lambda slot: ProcessZygote(command, run.path / "zygotes" / f"{slot}.txt", slot=slot)
 
 
@@ -118,11 +130,15 @@ def run_request(
     scenarios = [one for one in request.scenarios if not describe_missing(one)]
     compile_engine(scenarios, request.engine)
     with open_area() as area, open_pool(start, request.jobs) as pool:
-        if request.level == SYSCALL and request.lack:
+        if request.backend == SIM:
+            result = Simulation(pool, run, watcher).run(request.session, request.limits, request.seed)
+        elif request.level == SYSCALL and request.lack:
             result = _record_only(scenarios, Campaign(pool, run, area, watcher))
         else:
+            require = required_of_damage if request.mode == CORRUPT else required_oracles
             audit = Audit(request.audit, transcribe if request.audit else None)
-            campaign = Campaign(pool, run, area, watcher, enumerate_one=_choose_enumeration(request), done=done, audit=audit)
+            enumerate_one = _choose_enumeration(request)
+            campaign = Campaign(pool, run, area, watcher, enumerate_one=enumerate_one, done=done, audit=audit, require=require)
             result = campaign.run(scenarios, request.limits, request.seed)
     result = _tell_lack(request, result)
     result = review(result) if review else result
@@ -130,7 +146,14 @@ def run_request(
     return result
 
 
+def choose_runner(request: Request) -> str:
+    """The module that answers for a campaign's zygotes; "" for the plain one."""
+    return request.runner or RUNNERS.get(request.mode, "")
+
+
 def _choose_enumeration(request: Request) -> Enumerate:
+    if request.mode == CORRUPT:
+        return lambda recording, scenario, trial_set, first: enumerate_damage(recording, first, request.seed)
     if not request.is_traced:
         return enumerate_trials
     return lambda recording, scenario, trial_set, first: enumerate_kills(recording, first, request.kills, request.seed, request.limits.step)

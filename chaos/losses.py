@@ -7,6 +7,7 @@ LOSSES = {
     "root replaced": "the workspace directory is moved away, and another one with a file of somebody else stands there",
     "root unmounted": "the workspace, a file system of its own (scenario key `mount`), is unmounted: an empty directory is there",
     "boot": "the machine is restarted: every process of the session is dead, and drivers find another boot id",
+    "space": "every process of the space is killed, spawner, shims, file worker and commands: the driver goes on and finds it so",
     "ledger removed": "the ledger file is gone",
     "ledger damaged": "a byte in the middle of the ledger is another one",
     "ledger exchanged": "the ledger is that of another space: sound, with another id",

@@ -1,5 +1,6 @@
 """What a person asks of a campaign, checked and turned into values. Each mistake is one sentence with the next command."""
 
+import os
 import re
 import shlex
 import tempfile
@@ -13,12 +14,17 @@ from chaos.catalogue import MODES, check_mode, choose
 from chaos.console import check_target
 from chaos.depth import Depth
 from chaos.drivers import HANDED_ON
+from chaos.enumeration import OF_OWN_RUNNERS
 from chaos.plan import FAULTS
 from chaos.results import Action
 from chaos.scenario import Scenario
+from chaos.sim.options import LOCAL, SIM, check_backend, check_simulation
+from chaos.sim.options import RUNNER as SIM_RUNNER
 from chaos.step import format_step, parse_short_step
 from chaos.syscalls.enumerate import DEFAULT_KILLS
 from chaos.syscalls.level import DEFAULT_SCENARIO, STEP, SYSCALL, check_level, check_required, check_syscalls
+from chaos.syscalls.level import RUNNER as SYSCALL_RUNNER
+from chaos.target.target import Target
 from chaos.trial_set import TrialSet
 from eventlog.errors import MisuseError
 from recovery.space.bubblewrap import choose_bubblewrap, parse_space
@@ -53,6 +59,13 @@ class Options:
     html: str = ""
     resume: str = ""
     audit: int | None = None
+    backend: str = LOCAL
+    target: str = ""
+    check: str = ""
+    workload: int | None = None
+    kill: str = ""
+    starts: int | None = None
+    patience: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +86,17 @@ class Request:
     require: str = ""
     kills: int = DEFAULT_KILLS
     lack: str = ""
+    target: Target | None = None
     html: Path | None = None
     audit: int = 0
+    backend: str = LOCAL
+    session: str = ""
+    """The simulated session that was asked for, "" for all."""
+
+    @property
+    def runner(self) -> str:
+        """The runner of its zygotes, "" for the one that they have of themselves."""
+        return SIM_RUNNER if self.backend == SIM else SYSCALL_RUNNER if self.is_traced else ""
 
     @property
     def is_traced(self) -> bool:
@@ -84,13 +106,12 @@ class Request:
 
 def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
     """The request; `seed`, `jobs` and `out` stand in for what was not given."""
-    for name in ("runs", "jobs", "stop_after", "depth", "audit"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise MisuseError(f"--{name.replace('_', '-')} {value} must be at least 1")
-    if options.seed is not None and options.seed < 0:
-        raise MisuseError(f"--seed {options.seed} must not be negative")
+    check_numbers(options)
+    _refuse_target_options(options)
     is_syscall = check_level(options.level) == SYSCALL
+    if check_backend(options.backend) == SIM:
+        return _check_simulated(options, seed, out)
+    check_own_mode(options.mode, options.step, options.depth, is_syscall)
     limits = Limits(
         runs=None if is_syscall else options.runs,
         budget_secs=parse_duration(options.budget) if options.budget else None,
@@ -125,11 +146,58 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
     )
 
 
-def parse_duration(text: str) -> float:
+def _check_simulated(options: Options, seed: int, out: Path) -> Request:
+    """A simulation: one runner for each core, as it never waits."""
+    plan = _check_plan(options)
+    check_simulation(options, plan)
+    step = format_step(parse_short_step(options.step, "--step")) if options.step else ""
+    budget = parse_duration(options.budget) if options.budget else None
+    return Request(
+        mode=options.mode,
+        seed=seed if options.seed is None else options.seed,
+        scenarios=(),
+        limits=Limits(options.runs, budget, options.stop_after, step, options.fault, plan),
+        jobs=options.jobs or os.cpu_count() or 1,
+        engine=check_engine(options.engine),
+        out=Path(options.out) if options.out else out,
+        json=_check_json(options.json),
+        junit=check_junit(options.junit, options.json),
+        backend=SIM,
+        session=options.scenario,
+    )
+
+
+def check_numbers(options: Options) -> None:
+    """MisuseError for a count below 1, or a seed below 0."""
+    counts = (("runs", options.runs), ("jobs", options.jobs), ("stop-after", options.stop_after), ("depth", options.depth))
+    for name, value in (*counts, ("audit", options.audit), ("starts", options.starts)):
+        if value is not None and value < 1:
+            raise MisuseError(f"--{name} {value} must be at least 1")
+    if options.seed is not None and options.seed < 0:
+        raise MisuseError(f"--seed {options.seed} must not be negative")
+
+
+def _refuse_target_options(options: Options) -> None:
+    """What only a target has, where there is none."""
+    for name, value in write_target_options(options):
+        if value not in (None, ""):
+            raise MisuseError(f"{name} belongs to a program of somebody else's; name it with --target CMD")
+
+
+def check_own_mode(mode: str, step: str, depth: int | None, is_syscall: bool) -> None:
+    """What a mode with a runner of its own cannot be asked for, by MisuseError."""
+    if mode not in OF_OWN_RUNNERS:
+        return
+    for name, is_given in (("--step", bool(step)), ("--depth", depth is not None), (f"--level {SYSCALL}", is_syscall)):
+        if is_given:
+            raise MisuseError(f"{name} is about kills at steps, and mode {mode} has its own faults; leave {name} away")
+
+
+def parse_duration(text: str, option: str = "--budget") -> float:
     """Seconds from `90s`, `1.5m`, `500ms` or `2h`."""
     match = _DURATION.match(text)
     if match is None or float(match["number"]) == 0:
-        raise MisuseError(f"--budget {text!r} is no duration; write 90s, 1.5m or 2h")
+        raise MisuseError(f"{option} {text!r} is no duration; write 90s, 1.5m or 2h")
     return float(match["number"]) * _UNIT_SECS[match["unit"]]
 
 
@@ -185,7 +253,8 @@ def write_command(program: str, options: Options, seed: int) -> str:
     """The exact command that repeats a campaign. Where its files go (--out, --json, --junit, --html) and how many work
     (--jobs) is not part of what runs."""
     given: Sequence[tuple[str, object]] = (
-        ("--mode", options.mode),
+        ("--mode", "" if options.target else options.mode),
+        ("--backend", "" if options.backend == LOCAL else options.backend),
         ("--level", "" if options.level == STEP else options.level),
         ("--runs", options.runs),
         ("--budget", options.budget),
@@ -198,11 +267,30 @@ def write_command(program: str, options: Options, seed: int) -> str:
         ("--depth", options.depth),
         ("--require", options.require),
         ("--audit", options.audit),
+        *write_target_options(options),
         ("--seed", seed),
     )
     words = [word for name, value in given if value not in (None, "") for word in (name, str(value))]
     flags = ["--require-coverage"] if options.require_coverage else []
     return shlex.join([*shlex.split(program), *words, *flags])
+
+
+def write_target_options(options: Options) -> Sequence[tuple[str, object]]:
+    """What says which target is meant, and how it is treated."""
+    return (
+        ("--target", options.target),
+        ("--check", options.check),
+        ("--workload", options.workload),
+        ("--kill", options.kill),
+        ("--starts", options.starts),
+        ("--patience", options.patience),
+    )
+
+
+def write_target_words(program: str, options: Options) -> str:
+    """The first words of each command that repeats one trial of a target: the program, and which target is meant."""
+    words = [word for name, value in write_target_options(options) if value not in (None, "") for word in (name, str(value))]
+    return shlex.join([*shlex.split(program), *words])
 
 
 def _choose_depth(options: Options, is_syscall: bool) -> Depth:

@@ -14,14 +14,22 @@ FAULTS = {
     "exec": "the same kill in a driver started as the real command: `recovery run` in a process of its own",
     "freeze": "SIGSTOP at the step while a successor runs to its end; then the process is woken, if it still lives: a driver must exit 75; "
     "one that holds the log's or the ledger's lock must have been killed by the successor",
-    "edit": "a kill after somebody else edited the workspace: between calls, during one, after a crash; nothing of it may be lost",
+    "edit": "somebody else edits the workspace (creates, changes, removes, makes another type of something): at each step of a call, or "
+    "between calls, during one or after a crash, with a kill; nothing of it may be lost",
     "lose": "the workspace or another part of the session is taken away: at a step, between calls, after a crash, after the last call "
     "(chaos/README has what can be lost)",
+    "rollback": "a kill at a commit, and the log's files put back as they were one, two or three commits before",
+    "clock": "the clock that drivers read jumps, forward or backward, by hours or years: at a step, or with a kill",
+    "race": "two or three drivers at once: some are frozen or held at steps while another goes on, then all go on, in either order",
     "syscall": "SIGKILL by strace as an unprepared `recovery run` enters one of its system calls (--level syscall)",
     "again": "a second kill, inside the recovery from a first one; all placements must converge to one final state",
+    "corrupt": "bytes of a file of the session are others: log, write-ahead log, contents, ledger, checkpoints (--mode corrupt)",
     "deeper": "a third kill (--depth N: and more), inside the recovery from the second one; it must converge to the same state",
 }
-UNREACHABLE_REASONS = ("lock held", "not in this scenario", "process already gone by then", "platform", "not yet", "sampled", "not drawn")
+UNREACHABLE_REASONS = (
+    "lock held", "not in this scenario", "process already gone by then", "platform", "not yet", "sampled", "not drawn",
+    "changes nothing",
+)
 
 
 def find_unfired(trial: Trial, faults: Sequence[Fault]) -> list[Action]:

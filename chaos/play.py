@@ -19,12 +19,13 @@ from chaos.scenario import Scenario
 from chaos.scene import Scene
 from chaos.stage import DRIVER_SECS, Stage, trace_size
 from chaos.starts import count_started, start_next
+from chaos.verbs.changes import doubt_jumps
 from chaos.verbs.table import carry_out
 
 __all__ = ["MOST_DRIVERS", "QUIET_SECS", "Listing", "Observer", "Part", "Play", "Played", "Woken", "unplayed"]
 
 STARTS = ("start", "person")
-NEEDS_NO_PROCESS = ("start", "edit", "lose", "parked", "person")
+NEEDS_NO_PROCESS = ("start", "edit", "turn", "jump", "lose", "parked", "person")
 """Verbs that need no process when they name no step: no driver is started before them."""
 
 
@@ -44,6 +45,7 @@ class Play:
             self.played.findings.append(OracleVerdict("processes", Verdict.FAIL, f"processes {left} outlived the session"))
         _check_kept(scene)
         _check_away(scene)
+        doubt_jumps(scene)
         return self.played
 
     def run_plan_only(self, quiet_secs: float) -> bool:

@@ -94,7 +94,8 @@ class OracleVerdict(msgspec.Struct, frozen=True):
 class TrialResult(msgspec.Struct, frozen=True):
     """All that a report needs of one trial. `drivers` holds (epoch, exit code or minus the signal) in the order of their ends,
     `decisions` the labels in the order decided, `digest` the history digest, `final` a digest of the state that the session ended in,
-    `lost_calls` how many acknowledged calls the log's head has not, of `bound` that may be lost."""
+    `lost_calls` how many acknowledged calls the log's head has not, of `bound` that may be lost. `count` is how many trials it stands for:
+    simulated ones that passed alike are counted together (chaos/README, "Simulation")."""
 
     trial: Trial
     verdict: Verdict
@@ -112,6 +113,7 @@ class TrialResult(msgspec.Struct, frozen=True):
     final: str = ""
     lost_calls: int = 0
     bound: int = 0
+    count: int = 1
 
 
 class Recording(msgspec.Struct, frozen=True):

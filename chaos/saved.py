@@ -21,7 +21,7 @@ from chaos.volume import mount_work, unmount_work
 from recovery.workspace.side import read_root_identity
 
 QUIET_SECS = 1.5
-SAVABLE = ("kill", "edit", "lose", "parked")
+SAVABLE = ("kill", "edit", "turn", "jump", "lose", "parked")
 """What a saved state may end with."""
 
 

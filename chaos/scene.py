@@ -1,6 +1,7 @@
 """One trial while it is played: what its verbs share, and what can be asked of it."""
 
 import os
+from pathlib import Path
 
 from chaos.drivers import Place
 from chaos.played import Listing, Observer, Part, Played
@@ -68,6 +69,10 @@ class Scene:
     def list_work(self) -> Listing:
         """The workspace as the oracle sees it."""
         return self.observer.list_tree(self.place.work)
+
+    def list_tree(self, tree: Path) -> Listing:
+        """A directory as the oracle sees it."""
+        return self.observer.list_tree(tree)
 
     def list_away(self) -> Listing | None:
         """The workspace that was moved away; None when none was."""

@@ -107,7 +107,7 @@ def judge_trial(
 ) -> tuple[TrialResult, Judgement]:
     """Have what was played in `place` since `began` (monotonic seconds) judged; its reference has been made."""
     reference = bench.references[scenario]
-    question = _question(scenario, trial, place, reference, played) | {
+    question = question_of(scenario, trial, place, reference, played) | {
         "converges_to": converges_to.get("final"),
         "converges_to_parts": converges_to.get("parts"),
         "displaced": _find_displaced(played.looks, bench.oracle.list_tree(place.work)) if played.looks else [],
@@ -130,7 +130,8 @@ def _transcribe(
     write_transcript(directory, Transcript(to_json(scenario), result, list(events), dict(converges_to), asked))
 
 
-def _question(scenario: Scenario, trial: Trial, place: Place, reference: Reference, played: Played) -> dict[str, object]:
+def question_of(scenario: Scenario, trial: Trial, place: Place, reference: Reference, played: Played) -> dict[str, object]:
+    """What the oracle is asked about what was played in `place`."""
     epochs = sorted({ended.epoch for ended in played.ends})
     return {
         "log": str(place.state / "log.sqlite"),
@@ -146,7 +147,7 @@ def _question(scenario: Scenario, trial: Trial, place: Place, reference: Referen
         "on_interrupted": scenario.on_interrupted,
         "script_length": len(scenario.calls),
         "expect_finished": True,
-        "outside_edits": bool(played.edits) or any(action.do == "edit" for action in trial.plan),
+        "outside_edits": bool(played.edits) or any(action.do in ("edit", "turn") for action in trial.plan),
         "superseded": [list(held) for held in played.held],
         # Oracles are the same in every trial: that none of them is blind is shown once, on the clean run that must pass first.
         "suspect": trial.number == 0,

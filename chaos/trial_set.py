@@ -12,7 +12,12 @@ from eventlog.errors import MisuseError
 ROLES = ("driver", "spawner", "shim", "worker", "redriver")
 PLAIN_ROLES = ROLES[:-1]
 """Those that there are without a redriver."""
-_KEYS = ("before", "call", "until", "kill", "freeze", "label", "sample", "held", "converges", "depth", "ci", "in_ci", "then", "lose")
+AT_EACH = ("edit", "turn", "jump", "lose")
+"""What can be done at each step in place of a kill."""
+_KEYS = (
+    "before", "call", "until", "kill", "freeze", "label", "sample", "held", "converges", "depth", "ci", "in_ci", "then", "lose", "each",
+    "back", "race",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +27,12 @@ class TrialSet:
     `call` limits the steps to those of one call, the N-th that the recorded driver begins (0: no limit), `until` to those up to a step.
     `converges` tells that every trial ends in the state in which the clean run of the set ends.
     With a `label` it is a set of second kills: `before` crashes the session so that recovery takes this decision. `sample` is how many of
-    the kills are tried, evenly spread, `held` how many of the freezes with a lock held; 0 means all. `ci` is `sample` in the mode `ci`,
-    0 for the same; it has the set at all only `in_ci`. `then` is done after each kill. With `lose` something is taken away at each step,
-    and nothing killed. `depth` is how many kills a trial has, one inside the recovery from the other, where that is more than two.
+    the kills (in a race of the second freezes) are tried, evenly spread, `held` how many of the freezes with a lock held; 0 means all.
+    `ci` is `sample` in the mode `ci`, 0 for the same; it has the set at all only `in_ci`. `then` is done after each kill. With `lose`
+    something is taken away at each step, and nothing killed; with `each` that one action is done there. With `back` N the log's files are
+    put back after each kill as they were N commits of that driver before. With `race` each freeze is made while what `before` froze still
+    sleeps, and both are woken, in either order. `depth` is how many kills a trial has, one inside the recovery from the other, where that
+    is more than two.
     """
 
     before: tuple[Action, ...] = ()
@@ -41,6 +49,14 @@ class TrialSet:
     in_ci: bool = True
     then: tuple[Action, ...] = ()
     lose: str = ""
+    each: tuple[Action, ...] = ()
+    back: int = 0
+    race: bool = False
+
+    @property
+    def does(self) -> tuple[Action, ...]:
+        """What is done at each step in place of a kill; nothing where it is a kill."""
+        return (Action("", "lose", path=self.lose),) if self.lose else self.each
 
     @property
     def is_inside_recovery(self) -> bool:
@@ -61,10 +77,10 @@ def _parse(table: Any, where: str) -> TrialSet:
     for key in table:
         if key not in _KEYS:
             raise MisuseError(f"{where}: unknown key {key!r}; a set of trials has {', '.join(_KEYS)}")
-    before, label, until, then, lose = texts = [table.get(key, "") for key in ("before", "label", "until", "then", "lose")]
+    before, label, until, then, lose, each = texts = [table.get(key, "") for key in ("before", "label", "until", "then", "lose", "each")]
     if not all(isinstance(text, str) for text in texts):
         raise MisuseError(
-            f'{where}: before, then, lose, label and until are strings; before is a plan, such as before = "kill driver@1:decided:1"'
+            f'{where}: before, then, each, lose, label and until are strings; before is a plan, such as before = "kill driver@1:decided:1"'
         )
     return TrialSet(
         before=parse_plan(before, f"{where}: before"),
@@ -77,6 +93,9 @@ def _parse(table: Any, where: str) -> TrialSet:
         until=format_step(parse_step(until, f"{where}: until")) if until else "",
         then=parse_plan(then, f"{where}: then"),
         lose=check_action(Action("", "lose", path=lose), f"{where}: lose").path if lose else "",
+        each=_each(each, lose, f"{where}: each"),
+        back=_number(table, "back", "a number of commits, 0 for none", where),
+        race=_flag(table, "race", where, is_on=False),
         converges=_flag(table, "converges", where),
         depth=_number(table, "depth", "a number of kills, 0 for one or two", where),
         in_ci=_flag(table, "in_ci", where),
@@ -84,8 +103,18 @@ def _parse(table: Any, where: str) -> TrialSet:
     )
 
 
-def _flag(table: Mapping[str, Any], key: str, where: str) -> bool:
-    value = table.get(key, True)
+def _each(text: str, lose: str, where: str) -> tuple[Action, ...]:
+    """The one action that is done at each step: such as `turn "notes" "fifo"`."""
+    actions = parse_plan(text, where)
+    if len(actions) > 1 or any(action.at or action.who or action.do not in AT_EACH for action in actions):
+        raise MisuseError(f"{where}: {text!r} must be one action that may name a step and names none: {', '.join(AT_EACH)}")
+    if actions and lose:
+        raise MisuseError(f"{where}: lose says what is done at each step already; keep one")
+    return actions
+
+
+def _flag(table: Mapping[str, Any], key: str, where: str, *, is_on: bool = True) -> bool:
+    value = table.get(key, is_on)
     if not isinstance(value, bool):
         raise MisuseError(f"{where}: {key} must be true or false, found {value!r}")
     return value
@@ -134,4 +163,7 @@ def trial_set_to_json(one: TrialSet) -> dict[str, Any]:
         "in_ci": one.in_ci,
         "then": format_plan(one.then),
         "lose": one.lose,
+        "each": format_plan(one.each),
+        "back": one.back,
+        "race": one.race,
     }

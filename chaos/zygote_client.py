@@ -61,9 +61,17 @@ class Zygote(Protocol):
         """End it and all it holds. Safe to repeat; never raises."""
 
 
+class Simulator(Protocol):
+    """What runs simulated trials (chaos/sim/runner.py has the requests); raises ZygoteError, ZygoteLostError."""
+
+    def simulate(self, request: Mapping[str, Any]) -> tuple[Recording | None, tuple[TrialResult, ...]]:
+        """The recording, where one was asked for, and results."""
+
+
 class _Answer(msgspec.Struct, frozen=True):
     recording: Recording | None = None
     result: TrialResult | None = None
+    results: tuple[TrialResult, ...] | None = None
     error: str | None = None
 
 
@@ -115,6 +123,12 @@ class ProcessZygote:
     def pid(self) -> int:
         """Its process."""
         return self._process.pid
+
+    def simulate(self, request: Mapping[str, Any]) -> tuple[Recording | None, tuple[TrialResult, ...]]:
+        answer = self._ask(request)
+        if answer.results is None:
+            raise self._lose("it answered a request for simulated trials with something else")
+        return answer.recording, answer.results
 
     def close(self) -> None:
         process = self._process

@@ -7,7 +7,7 @@ ever uncertain; and no files are there to be exchanged.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,8 @@ from eventlog.values import ZERO_HASH, ContentId, Epoch, LogId, Seq, StreamId
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
-    """One event as stored."""
+class Row:
+    """One event as stored: what the SQLite store has in `event` and `image_change`."""
 
     id: bytes
     epoch: Epoch
@@ -73,12 +73,16 @@ class _Stream:
     forked_at: Seq | None
     domain: bytes
     floor: Epoch = Epoch(0)
-    rows: list[_Row] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
     requests: dict[str, Seq] = field(default_factory=dict)
 
     @property
     def head_hash(self) -> bytes:
         return self.rows[-1].hash if self.rows else ZERO_HASH
+
+    def copy(self) -> "_Stream":
+        """The stream as it is now; its rows are never changed, and shared."""
+        return _Stream(self.id, self.parent, self.forked_at, self.domain, self.floor, list(self.rows), dict(self.requests))
 
 
 @dataclass(slots=True)
@@ -117,6 +121,30 @@ class MemoryStore:
 
     def open_reading(self) -> ReadingHandle:
         return _Reader(self._existing())
+
+    def rows(self, stream: StreamId) -> Sequence[Row]:
+        """The events of a stream as they are stored, for who reads them with other eyes; none for one that is not there."""
+        found = self._existing().streams.get(stream)
+        return () if found is None else found.rows
+
+    @property
+    def blobs(self) -> Mapping[ContentId, codec.Blob]:
+        """The contents as they are stored."""
+        return self._existing().blobs
+
+    @property
+    def log_id(self) -> LogId:
+        return self._existing().id
+
+    def copy(self) -> "MemoryStore":
+        """Another store that holds what is committed here now; nothing that comes later is shared."""
+        log, made = self._existing(), MemoryStore()
+        made._log = _Log(log.id, {name: one.copy() for name, one in log.streams.items()}, dict(log.places), dict(log.blobs))
+        return made
+
+    def let_go(self) -> None:
+        """The process that had begun an append is dead: its lock is nobody's, and nothing of the append stands."""
+        self._existing().is_locked = False
 
     def _existing(self) -> _Log:
         if self._log is None:
@@ -342,7 +370,7 @@ class _Writer:
         return self._commit(log, found, rows, prepared, blobs, purpose)
 
     def _commit(
-        self, log: _Log, found: _Stream, rows: list[_Row], prepared: list[_Prepared], blobs: tuple[codec.Blob, ...], purpose: str
+        self, log: _Log, found: _Stream, rows: list[Row], prepared: list[_Prepared], blobs: tuple[codec.Blob, ...], purpose: str
     ) -> list[Appended]:
         """From here on nothing is refused: what `locked` lets pass is written whole."""
         _pass_locked(log, purpose)
@@ -400,9 +428,9 @@ def _find_recorded(log: _Log, found: _Stream, prepared: list[_Prepared]) -> list
     return recorded
 
 
-def _chain(log: _Log, found: _Stream, epoch: Epoch, prepared: list[_Prepared]) -> list[_Row]:
+def _chain(log: _Log, found: _Stream, epoch: Epoch, prepared: list[_Prepared]) -> list[Row]:
     """The rows that an append becomes; nothing is written yet, and any refusal is raised here."""
-    seq, previous, floor, rows = len(found.rows), found.head_hash, found.floor, list[_Row]()
+    seq, previous, floor, rows = len(found.rows), found.head_hash, found.floor, list[Row]()
     ids, requests = set[bytes](), set[str]()
     for item in prepared:
         seq += 1
@@ -418,7 +446,7 @@ def _chain(log: _Log, found: _Stream, epoch: Epoch, prepared: list[_Prepared]) -
             requests.add(item.request_id)
         changed = changes_digest(item.changes) if item.changes else NO_CHANGES
         digest = codec.hash_event(found.domain, seq, item.id, epoch, item.kind.encode(), item.version, item.payload, changed, previous)
-        rows.append(_Row(item.id, epoch, item.kind, item.version, item.payload, item.changes, digest))
+        rows.append(Row(item.id, epoch, item.kind, item.version, item.payload, item.changes, digest))
         previous, floor = digest, epoch
     return rows
 

@@ -96,6 +96,10 @@ class CountingIds:
         self._next += 1
         return (self._next - 1).to_bytes(16, "big")
 
+    def copy(self) -> "CountingIds":
+        """Counts on from here, apart from this one."""
+        return CountingIds(self._next)
+
 
 class FakeHost:
     """A host whose boot id can be changed, as a reboot does."""

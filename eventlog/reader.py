@@ -8,7 +8,7 @@ import itertools
 import os
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -63,7 +63,7 @@ class Position:
 BEGINNING = Position(Seq(0), ZERO_HASH, Epoch(0))
 
 
-class StoredEvent(msgspec.Struct, frozen=True):
+class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     """One event as it stands in the log, decoded; `changes` are its image changes in path order.
 
     A Struct, because a long history makes many: a frozen dataclass takes ten times as long to make.
@@ -102,6 +102,9 @@ def _some_blobs(number: int) -> str:
 
 _SOME_BLOBS = _some_blobs(BLOBS_AT_ONCE)
 _MOVED = events.SessionMoved.kind
+_PLACED = frozenset({*events.FIRST_KINDS, events.DriverStarted.kind, _MOVED})
+"""Kinds that may not stand everywhere, or after which not everything may."""
+_hash_event = codec.hash_event
 _seqs_from = cast(Callable[[int], Iterator[Seq]], itertools.count)
 """Seqs without a call of `Seq` for each: a long history has many."""
 _CHANGED_SEQS = "SELECT seq, count(*) FROM image_change WHERE stream = ? AND seq > ? AND seq <= ? GROUP BY seq"
@@ -220,12 +223,10 @@ class Reader:
         self._check_position(stream, after)
         position = after
         while position.seq < row.head_seq:
-            stored = None
-            for stored in self._page(row, position):
-                yield stored
-            if stored is None:
+            reached = yield from self._page(row, position)
+            if reached is None:
                 raise self._damaged(stream, Seq(position.seq + 1), "missing (no later one was found)")
-            position = Position(stored.seq, stored.hash, stored.epoch)
+            position = reached
         if position != Position(row.head_seq, row.head_hash, row.floor):
             raise self._cache_damaged(stream, position)
         self._check_newest(stream, position)
@@ -261,18 +262,19 @@ class Reader:
             f"run `eventlog verify {self.name}`"
         )
 
-    def _page(self, row: StreamRow, position: Position) -> Iterator[StoredEvent]:
-        """The next events of a stream, at most PAGE_EVENTS and none when there are no more, read in one short transaction."""
+    def _page(self, row: StreamRow, position: Position) -> Generator[StoredEvent, None, Position | None]:
+        """The next events of a stream, at most PAGE_EVENTS, read in one short transaction, and then the position of the last; None, and
+        no events, when there are no more."""
         found = self.rows(_EVENT_PAGE, (row.id, position.seq, row.head_seq, PAGE_EVENTS))
         if not found:
-            return
+            return None
         # Asked for the page at once, and read at once where it is not much: most events change nothing, or little.
         place = (row.id, position.seq, found[-1][0])
         counted = {seq: _integer(number, self.name) for seq, number in self.rows(_CHANGED_SEQS, place)}
         read = self._read_changes(place) if 1 < len(counted) and sum(counted.values()) <= PAGE_CHANGES else None
         log_id, name = (self.log_id, row.id) if row.origin is None else (row.origin.log_id, row.origin.stream)
         domain = codec.event_domain(log_id, name)
-        previous, floor, is_moved = position.hash, position.epoch, self._is_moved(row.id, position)
+        previous, floor, is_moved, seq = position.hash, position.epoch, self._is_moved(row.id, position), position.seq
         for seq, values in zip(_seqs_from(position.seq + 1), found, strict=False):
             if os.getpid() != self._pid:  # a fork may have come between two events of a page
                 self._guard()
@@ -281,11 +283,14 @@ class Reader:
                 changes = self.changes(row.id, seq) if read is None else self._changes_of(row.id, seq, read[seq])
             stored = self._checked_event(row.id, values, seq, previous, domain, changes)
             kind = stored.event.kind
-            misplaced = events.find_misplacement(kind, seq, stored.epoch, floor)
-            if misplaced or is_moved:
-                raise self._damaged(row.id, seq, misplaced or "it follows session_moved, which is the last event of its stream")
-            previous, floor, is_moved = stored.hash, stored.epoch, kind == _MOVED
+            if kind in _PLACED or stored.epoch != floor or seq == 1 or is_moved:  # of the others the check would say nothing
+                misplaced = events.find_misplacement(kind, seq, stored.epoch, floor)
+                if misplaced or is_moved:
+                    raise self._damaged(row.id, seq, misplaced or "it follows session_moved, which is the last event of its stream")
+                floor, is_moved = stored.epoch, kind == _MOVED
+            previous = stored.hash
             yield stored
+        return Position(seq, previous, floor)
 
     def _is_moved(self, stream: StreamId, position: Position) -> bool:
         """Whether the event at a position says that its session was moved away."""
@@ -300,7 +305,7 @@ class Reader:
             raise self._damaged(stream, expected, f"missing (the next one found is {seq})")
         changed = changes_digest(changes) if changes else NO_CHANGES
         try:
-            computed = codec.hash_event(domain, expected, event_id, epoch, raw_kind, version, payload, changed, previous)
+            computed = _hash_event(domain, expected, event_id, epoch, raw_kind, version, payload, changed, previous)
         except (TypeError, struct.error) as error:
             raise self._damaged(stream, expected, _describe_misfit(epoch, version)) from error
         if is_text != 1:

@@ -27,8 +27,9 @@ class Hook(Protocol):
         """Called at each pass; may not return (the process is killed while it waits)."""
 
 
-class _Process:
-    """Who this process is to the harness. One per process by nature: a crash point is a property of the process."""
+class Process:
+    """Who a process is to the harness. One per process by nature: a crash point is a property of the process. A simulation, which has
+    several in one, says each time which of them goes on (`become`)."""
 
     __slots__ = ("counts", "epoch", "hook", "role")
 
@@ -39,7 +40,13 @@ class _Process:
         self.counts: dict[str, int] = {}
 
 
-_process = _Process()
+_process = Process()
+
+
+def become(process: Process) -> None:
+    """Go on as another process of a simulation: its role, its epoch, its counts, its hook."""
+    global _process
+    _process = process
 
 
 def install(hook: Hook | None) -> None:

@@ -138,6 +138,9 @@ def redrive_all(
     backoff_most: Annotated[float | None, typer.Option("--backoff-most", help="the longest delay")] = None,
     stall: Annotated[float | None, typer.Option("--stall", help="seconds of silence after which a driver is ended; 0: never")] = None,
     grace: Annotated[float | None, typer.Option("--grace", help="the same before its first output")] = None,
+    ready: Annotated[
+        float | None, typer.Option("--ready", help="seconds that a driver has run after which the next start is counted ahead; 0: never")
+    ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="of the delays' spread")] = None,
     cold: Annotated[bool, typer.Option("--cold", help="keep no process ready")] = False,
     retry: Annotated[bool, typer.Option("--retry", help="drive on what is parked or paused, and count from here")] = False,
@@ -153,7 +156,7 @@ def redrive_all(
     options = {
         "SESSION_REDRIVE_ATTEMPTS": ("--attempts", attempts), "SESSION_BACKOFF_SECS": ("--backoff", backoff),
         "SESSION_BACKOFF_MOST_SECS": ("--backoff-most", backoff_most), "SESSION_STALL_SECS": ("--stall", stall),
-        "SESSION_GRACE_SECS": ("--grace", grace),
+        "SESSION_GRACE_SECS": ("--grace", grace), "SESSION_READY_SECS": ("--ready", ready),
     }  # fmt: skip
     given = {name: f"{value:.15g}" for name, (_, value) in options.items() if value is not None}
     limits = read_limits({**os.environ, **given}, {name: options[name][0] for name in given})

@@ -57,7 +57,7 @@ def redrive(order: RedriveOrder, environment: Mapping[str, str], ports: Ports) -
     with contextlib.ExitStack() as held:
         held.callback(pool.close)
         chance = random.Random(order.seed)
-        made = [_begin(state, order, pool, chance, ports, held) for state in states]
+        made = [_begin(state, order, pool, chance, ports, held, len(states) == 1) for state in states]
         sessions = [session for session in made if session is not None]
         try:
             _run(sessions, pool, ports)
@@ -69,7 +69,7 @@ def redrive(order: RedriveOrder, environment: Mapping[str, str], ports: Ports) -
 
 
 def _begin(
-    state: str, order: RedriveOrder, pool: Pool, chance: random.Random, ports: Ports, held: contextlib.ExitStack
+    state: str, order: RedriveOrder, pool: Pool, chance: random.Random, ports: Ports, held: contextlib.ExitStack, is_alone: bool
 ) -> Redrive | None:
     """The redriver of one session, which this process is until `held` ends; None where another process is."""
     name = show_text(state)
@@ -85,7 +85,7 @@ def _begin(
     except OSError as error:
         tell(f"recovery: {name}: {error.strerror or error}; nothing was started")
         return None
-    world = LocalWorld(state, pool, ports.clock, ports.host, order.on_interrupted, order.accept_outside)
+    world = LocalWorld(state, pool, ports.clock, ports.host, order.on_interrupted, order.accept_outside, is_alone)
     return Redrive(name, world, order.limits, ports.clock, chance, tell_of, order.is_retried)
 
 

@@ -117,19 +117,19 @@ class FoldCache:
 
     def _compare(self, reader: Reader, bound: Binding) -> list[str] | None:
         """The hashes of the events up to a binding's, where their rows have its digest."""
-        hashes: list[str] = []
+        hashes: list[Any] = []
         digest, stream = _first_digest(reader, StreamId(bound.stream)), StreamId(bound.stream)
         page = BEGINNING, digest
         for after in range(0, bound.seq, PAGE_EVENTS):
             rows = reader.raw_rows(stream, after, min(after + PAGE_EVENTS, bound.seq))
             digest = _next_digest(digest, rows)
-            hashes += [str(hash_.hex()) for hash_, *_ in rows[0] if isinstance(hash_, bytes)]
+            hashes += [row[0] for row in rows[0]]
             if rows[0] and len(rows[0]) == PAGE_EVENTS:
                 page = _position(rows[0][-1]), digest
         if digest != bound.digest:
             return None
         self._page = page
-        return hashes
+        return list(map(bytes.hex, hashes))
 
     def follow(self, reader: Reader, stored: StoredEvent, stream: StreamId) -> None:
         """Take in that an event was verified now, those before it having been taken in too."""

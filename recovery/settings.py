@@ -68,12 +68,14 @@ def read_limits(environ: Mapping[str, str], options: Mapping[str, str] = NO_OPTI
     gave. Raises MisuseError naming it, else the variable."""
     known = Limits()
     is_off = environ.get("SESSION_STALL_SECS", "").strip() == "0"
+    is_never_ready = environ.get("SESSION_READY_SECS", "").strip() == "0"
     return Limits(
         attempts=_count("SESSION_REDRIVE_ATTEMPTS", environ, known.attempts, options),
         backoff_secs=_seconds("SESSION_BACKOFF_SECS", environ, known.backoff_secs, options),
         most_secs=_seconds("SESSION_BACKOFF_MOST_SECS", environ, known.most_secs, options),
         stall_secs=0.0 if is_off else _seconds("SESSION_STALL_SECS", environ, known.stall_secs, options),
         grace_secs=_seconds("SESSION_GRACE_SECS", environ, known.grace_secs, options),
+        ready_secs=0.0 if is_never_ready else _seconds("SESSION_READY_SECS", environ, known.ready_secs, options),
     )
 
 

@@ -9,7 +9,7 @@ from chaos.results import OracleVerdict, Signature, TrialResult, Verdict, find_j
 from reports.coverage import has_all_fired, has_live_command
 from reports.load import Run, ScenarioSteps
 
-FAULTS = ("kill", "exec", "freeze", "again", "deeper", "edit", "lose", "syscall")
+FAULTS = ("kill", "exec", "freeze", "again", "deeper", "edit", "lose", "rollback", "clock", "race", "syscall", "corrupt")
 """Counted by name also when there was none, so that zeros are seen."""
 
 
@@ -84,14 +84,17 @@ class Group(msgspec.Struct, frozen=True):
 def summarise(run: Run) -> Summary:
     """The counts of one run."""
     results = run.results
-    verdicts = Counter(result.verdict for result in results)
+    verdicts: Counter[Verdict] = Counter()
     labels: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
     for result in results:
-        labels.update(result.labels)
-    faults = Counter(result.trial.fault for result in results if result.trial.fault and has_all_fired(result))
+        verdicts[result.verdict] += result.count
+        labels.update({label: result.count * times for label, times in result.labels.items()})
+        if result.trial.fault and has_all_fired(result):
+            faults[result.trial.fault] += result.count
     killed = [_find_killed(one, results) for one in run.scenarios]
     return Summary(
-        runs=len(results),
+        runs=_count(results),
         passed=verdicts[Verdict.PASS],
         unknown=verdicts[Verdict.UNKNOWN],
         fail=verdicts[Verdict.FAIL],
@@ -99,28 +102,28 @@ def summarise(run: Run) -> Summary:
         steps=sum(len(one.steps) for one in run.scenarios),
         killed=sum(map(len, killed)),
         unreachable=sum(len(one.unreachable) for one in run.scenarios),
-        live=_count(has_live_command(result) for result in results),
-        half_written=_count(any(fault.fired and fault.half_written for fault in result.faults) for result in results),
-        restored=_count(result.restored > 0 for result in results),
-        quarantined=_count(result.displaced > 0 for result in results),
-        exec=_count(result.trial.entry == "exec" and _count_fired([result], "kill") > 0 for result in results),
-        superseded=_count(any(code == STALE for _, code in result.drivers) for result in results),
+        live=_count(result for result in results if has_live_command(result)),
+        half_written=_count(result for result in results if any(fault.fired and fault.half_written for fault in result.faults)),
+        restored=_count(result for result in results if result.restored > 0),
+        quarantined=_count(result for result in results if result.displaced > 0),
+        exec=_count(result for result in results if result.trial.entry == "exec" and _count_fired([result], "kill") > 0),
+        superseded=_count(result for result in results if any(code == STALE for _, code in result.drivers)),
         freezes=_count_fired(results, "freeze"),
         held=_count_fired(results, "killed"),
-        again=_count(result.trial.fault == "again" and _count_fired([result], "kill") > 1 for result in results),
-        deeper=_count(result.trial.fault == "deeper" and _count_fired([result], "kill") > 2 for result in results),
-        syscall=_count(result.trial.entry == "syscall" and _count_fired([result], "kill") > 0 for result in results),
-        edits=_count_fired(results, "edit"),
+        again=_count(result for result in results if result.trial.fault == "again" and _count_fired([result], "kill") > 1),
+        deeper=_count(result for result in results if result.trial.fault == "deeper" and _count_fired([result], "kill") > 2),
+        syscall=_count(result for result in results if result.trial.entry == "syscall" and _count_fired([result], "kill") > 0),
+        edits=_count_fired(results, "edit") + _count_fired(results, "turn"),
         lost_calls=max((result.lost_calls for result in results), default=0),
         bound=max((result.bound for result in results), default=0),
         losses=_count_fired(results, "lose"),
         seconds=round(run.seconds, 2),
-        rate=round(len(results) / run.seconds, 1) if run.seconds else 0.0,
+        rate=round(_count(results) / run.seconds, 1) if run.seconds else 0.0,
         labels=dict(sorted(labels.items())),
         faults=dict.fromkeys(FAULTS, 0) | dict(sorted(faults.items())),
         reasons=dict(sorted(Counter(step.reason for one in run.scenarios for step in one.unreachable).items())),
         unkilled=tuple(name for one, mine in zip(run.scenarios, killed, strict=True) for name in _find_unkilled(one, mine)),
-        sampled=_count(step.reason == "sampled" for one in run.scenarios for step in one.not_frozen),
+        sampled=sum(step.reason == "sampled" for one in run.scenarios for step in one.not_frozen),
     )
 
 
@@ -133,7 +136,7 @@ def count_scenarios(run: Run) -> tuple[ScenarioCounts, ...]:
     return tuple(
         ScenarioCounts(
             scenario=name,
-            trials=len(results),
+            trials=_count(results),
             kills=_count_fired(results, "kill"),
             freezes=_count_fired(results, "freeze"),
             seconds=round(sum((result.seconds for result in results), 0.0), 2),
@@ -144,7 +147,9 @@ def count_scenarios(run: Run) -> tuple[ScenarioCounts, ...]:
 
 def count_oracles(run: Run) -> dict[str, OracleCounts]:
     """What each oracle said, by its name."""
-    said = Counter((one.oracle, one.verdict) for result in run.results for one in result.oracles)
+    said: Counter[tuple[str, Verdict]] = Counter()
+    for result in run.results:
+        said.update({(one.oracle, one.verdict): result.count for one in result.oracles})
     return {
         name: OracleCounts(said[name, Verdict.PASS], said[name, Verdict.UNKNOWN], said[name, Verdict.FAIL])
         for name in sorted({name for name, _ in said})
@@ -176,8 +181,9 @@ def _find_unkilled(one: ScenarioSteps, killed: set[str]) -> list[str]:
 
 
 def _count_fired(results: Iterable[TrialResult], do: str) -> int:
-    return sum(fault.fired and fault.do == do for result in results for fault in result.faults)
+    return sum(result.count for result in results for fault in result.faults if fault.fired and fault.do == do)
 
 
-def _count(facts: Iterable[bool]) -> int:
-    return sum(facts)
+def _count(results: Iterable[TrialResult]) -> int:
+    """How many trials these are: a row may stand for several."""
+    return sum(result.count for result in results)

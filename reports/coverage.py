@@ -106,10 +106,10 @@ def _measure_label(known: KnownLabel, fired: Iterable[TrialResult]) -> LabelCove
         label=known.label,
         acted_on=known.acted_on,
         unreachable=known.unreachable or ("" if known.acted_on else "ends with a person"),
-        trials=len(mine),
-        live=sum(has_live_command(result) for result in mine),
-        restored=sum(result.restored > 0 for result in mine),
-        quarantined=sum(result.displaced > 0 for result in mine),
+        trials=sum(result.count for result in mine),
+        live=sum(result.count for result in mine if has_live_command(result)),
+        restored=sum(result.count for result in mine if result.restored > 0),
+        quarantined=sum(result.count for result in mine if result.displaced > 0),
     )
 
 
@@ -129,10 +129,11 @@ def _find_zeros(labels: Sequence[LabelCoverage]) -> Zeros:
 
 
 def _make_matrix(fired: Iterable[TrialResult]) -> tuple[Cell, ...]:
-    """Each trial counts once in the cell of each step that its plan acted at, whatever it did there."""
+    """Each trial counts once in the cell of each step that its plan acted at, whatever it did there. Rows that stand for several trials are
+    left out: these acted at other steps each."""
     trials: Counter[tuple[str, str]] = Counter()
     labels: dict[tuple[str, str], Counter[str]] = {}
-    for result in fired:
+    for result in (one for one in fired if one.count == 1):
         for step in {name_step(fault.at) for fault in result.faults if fault.at}:
             cell = (step, result.trial.fault)
             trials[cell] += 1

@@ -4,10 +4,10 @@ A trial of one plain kill is named by its step; any other by its plan in text fo
 
     kill STEP                        freeze STEP who ROLE@EPOCH       wait STEP
     kill who ROLE@EPOCH              start                            end | wake | killed | release ROLE@EPOCH
-    edit STEP "PATH" "CONTENT"       edit STEP "PATH" (removed)       lose STEP "WHAT"
-    keep STEP "log"                  parked ROLE@EPOCH "WORDS"        person "COMMAND"
+    edit STEP "PATH" "CONTENT"       edit STEP "PATH" (removed)       lose | keep STEP "WHAT"
+    parked ROLE@EPOCH "WORDS"        person "COMMAND"                 corrupt "WHAT" "DAMAGE"
 
-PATH, CONTENT and the like are JSON strings of ASCII; STEP is left out where none is waited for.
+What stands in quotes are JSON strings of ASCII; STEP is left out where none is waited for.
 """
 
 import json
@@ -20,12 +20,15 @@ from reports.words import is_clean
 
 AIMED = ("kill", "freeze")
 BY_STEP = ("kill",)
+TARGET = "target"
+"""The mode of a campaign against somebody else's program, which has no scenario and no transcript."""
 
 
 def repeat_command(config: RunConfig, trial: Trial) -> str:
     """The command that runs this trial alone, after the clean run of its scenario."""
     scenario = config.arguments.get(trial.scenario, trial.scenario)
-    words = [*shlex.split(config.program), "--mode", config.mode, "--scenario", scenario, *_select(trial)]
+    which = [] if config.mode == TARGET else ["--mode", config.mode, "--scenario", scenario]
+    words = [*shlex.split(config.program), *which, *_select(trial)]
     if config.engine:
         words += ["--engine", config.engine]
     return shlex.join([*words, "--seed", str(config.seed)])
@@ -33,14 +36,14 @@ def repeat_command(config: RunConfig, trial: Trial) -> str:
 
 def shrink_command(config: RunConfig, result: TrialResult) -> str:
     """The command that makes a kept failure smaller; "" where there is none."""
-    if not result.kept or result.verdict is not Verdict.FAIL or result.trial.entry not in ("fork", "exec"):
+    if not result.kept or config.mode == TARGET or result.verdict is not Verdict.FAIL or result.trial.entry not in ("fork", "exec"):
         return ""
     return shlex.join([*shlex.split(config.program), "shrink", result.kept.partition(" (incomplete: ")[0]])
 
 
 def replay_command(config: RunConfig, result: TrialResult) -> str:
-    """The command that plays a kept trial again and explains it; "" when nothing was kept."""
-    if not result.kept:
+    """The command that plays a kept trial again and explains it; "" when nothing was kept, or there is no such thing."""
+    if not result.kept or config.mode == TARGET:
         return ""
     directory = result.kept.partition(" (incomplete: ")[0]
     return shlex.join([*shlex.split(config.program), "replay", f"{directory}/trial.json", "--explain"])

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from chaos.results import OracleVerdict, Trial, TrialResult, signature_of
 from reports.aggregate import Group, OracleCounts, ScenarioCounts, Summary, count_oracles, count_scenarios
 from reports.coverage import Coverage, measure_coverage
+from reports.damage import render_damage
 from reports.load import Run, RunConfig
-from reports.repeat import repeat_command, replay_command, shrink_command
+from reports.repeat import TARGET, repeat_command, replay_command, shrink_command
 from reports.words import describe_fault, describe_trial, escape
 
 SHOWN = 10
@@ -21,6 +22,7 @@ def render_report(run: Run, summary: Summary, groups: Sequence[Group]) -> list[s
     lines += render_notes(run, summary)
     lines += render_scenarios(count_scenarios(run))
     lines += render_oracles(count_oracles(run))
+    lines += render_damage(run.results)
     lines += render_coverage(measure_coverage(run))
     return lines + render_summary(summary)
 
@@ -94,7 +96,7 @@ def render_notes(run: Run, summary: Summary) -> list[str]:
     """What the counts do not say: why steps are unreachable, which were left out, what else lowers the verdict."""
     lines = [f"NOTE {escape(reason)}" for reason in run.judgement.reasons] if run.judgement else []
     lines += [f"NOTE scenario {escape(name)} is {escape(why)}" for name, why in run.config.unavailable.items()]
-    marks = sorted({one.kill_mark for one in run.scenarios})
+    marks = sorted({one.kill_mark for one in run.scenarios} - {""})
     if marks:
         lines.append(f"NOTE kill mark in force: {', '.join(marks)}")
     if summary.reasons:
@@ -105,7 +107,7 @@ def render_notes(run: Run, summary: Summary) -> list[str]:
         lines.append(f"AUDIT compared={len(run.audit)} different={sum(bool(one.difference) for one in run.audit)}")
     if summary.unkilled:
         lines.append(f"NOTE steps = killed + unreachable + {len(summary.unkilled)} not killed in this run: {_first(summary.unkilled)}")
-    if not run.config.labels:
+    if not run.config.labels and run.config.mode != TARGET:
         lines.append("NOTE this run names no decision labels: those that no trial decided are not among the zeros")
     if run.judgement is None:
         lines.append("NOTE this run was cut short: it has no verdict")
@@ -136,7 +138,7 @@ def render_trouble(result: TrialResult, oracle: OracleVerdict | None, config: Ru
         facts += [(name, escape(value)) for name, value in found.items() if value]
     facts += [("unfired", describe_fault(fault)) for fault in result.faults if not fault.fired]
     if result.kept:
-        facts += [("kept", escape(result.kept)), ("replay", replay_command(config, result))]
+        facts += [("kept", escape(result.kept)), ("replay", replay_command(config, result) or "none: a target is run again with repeat")]
         facts += [("shrink", command) for command in [shrink_command(config, result)] if command]
     facts.append(("repeat", repeat_command(config, result.trial)))
     return [f"{name:<9} {value}" for name, value in facts]

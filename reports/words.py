@@ -26,8 +26,10 @@ def describe_trial(trial: Trial) -> str:
 
 def describe_action(action: Action) -> str:
     """One action: what is done, to whom or to which path, at which step."""
-    if action.do in ("lose", "parked", "person"):
+    if action.do in ("lose", "jump", "parked", "person"):
         return _join(action.do, f"{action.who} {json.dumps(action.path, ensure_ascii=False)}".strip(), action.at)
+    if action.do == "turn":
+        return _join("turn", f"{json.dumps(action.path, ensure_ascii=False)} into a {action.content}", action.at)
     if action.do != "edit":
         return _join(action.do, action.who, action.at)
     path = json.dumps(action.path, ensure_ascii=False)

@@ -20,16 +20,29 @@ def judge_edits(evidence: Evidence) -> Finding | None:
     if not edits:
         return None
     for edit in edits:
-        finding = check_content(evidence, edit, edit.content) if edit.content is not None else check_removal(evidence.stream(), edit)
+        finding = check_removal(evidence.stream(), edit) if edit.is_removal else check_made(evidence, edit)
         if finding is not None:
             return finding
-    removals = sum(edit.content is None for edit in edits)
+    removals = sum(edit.is_removal for edit in edits)
     return passed(f"{len(edits) - removals} contents and {removals} removals are where they must be")
 
 
 def last_of_each(edits: tuple[Edit, ...]) -> list[Edit]:
     """The edits without those that the next edit of the same path overwrote at the same head of the log: nobody else can have seen them."""
     return list({(edit.path, edit.head): edit for edit in edits}.values())
+
+
+def check_made(evidence: Evidence, edit: Edit) -> Finding | None:
+    """A failure when what an edit made of a path can be found nowhere."""
+    if edit.content is not None:
+        return check_content(evidence, edit, edit.content)
+    stream = evidence.stream()
+    head = stream.fold.image.get(edit.path)
+    recorded = [entry_of(change) for event, change in puts_at(stream, edit.path) if event.kind in RECORDERS]
+    places = [*recorded, *([] if head is None else [entry_of(head)]), *victims_of(evidence).get(edit.path, ())]
+    if any((entry.kind, entry.target) == (edit.kind, edit.target) for entry in places):
+        return None
+    return report(stream, edit, "an edit is lost: what it made is neither in the log at its path nor in quarantine", edit.kind)
 
 
 def check_content(evidence: Evidence, edit: Edit, content: bytes) -> Finding | None:

@@ -46,9 +46,11 @@ def explains(edit: Edit, change: Change, before: Image) -> bool:
     another name of the same file, whose link group and content go with it."""
     old = before.get(change.path)
     if change.op == "del":
-        return edit.content is None and edit.path in (change.path, *ancestors_of(change.path))
-    if edit.content is not None and change.kind == "d" and change.path in ancestors_of(edit.path):
+        return edit.is_removal and edit.path in (change.path, *ancestors_of(change.path))
+    if not edit.is_removal and change.kind == "d" and change.path in ancestors_of(edit.path):
         return old is None or old.kind != "d"
+    if edit.kind != "f":
+        return (change.path, change.kind, change.target) == (edit.path, edit.kind, edit.target)
     is_name = change.path == edit.path or is_linked(edit, old, before)
     is_written = change.kind == "f" and edit.content is not None and change.content == edit.content
     return is_name and (is_written or is_regrouped(change, old))

@@ -13,16 +13,24 @@ from .paths import is_valid_path, unescape_path
 from .values import Listing
 
 HASH_SIZE = 32
+KINDS = ("f", "d", "l", "p")
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What somebody else did to one path: wrote a file with `content`, or removed what was there (None), when the log's newest event was
-    `head` (None: not known)."""
+    """What somebody else did to one path: wrote a file with `content`, made something of another `kind` (a symlink with `target`) of it, or
+    removed what was there (a file without content), when the log's newest event was `head` (None: not known)."""
 
     path: bytes
     content: bytes | None
     head: int | None = None
+    kind: str = "f"
+    target: bytes | None = None
+
+    @property
+    def is_removal(self) -> bool:
+        """Whether nothing stood at the path afterwards."""
+        return self.kind == "f" and self.content is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +78,18 @@ def tree_path(value: Any) -> bytes:
 
 
 def edit_from_json(value: Mapping[str, Any]) -> Edit:
-    """`{"path", "content": hex or null, "head": seq or null}`; `head` may be left out."""
-    content, head = value["content"], value.get("head")
-    return Edit(tree_path(value["path"]), None if content is None else content_name(content), None if head is None else number(head))
+    """`{"path", "content": hex or null, "head": seq or null, "kind", "target"}`; all but the first two may be left out. `kind` is as in a
+    listing, `f` when left out."""
+    content, head, kind, target = value["content"], value.get("head"), value.get("kind", "f"), value.get("target")
+    if kind not in KINDS or (kind != "f" and content is not None) or (kind == "l") != (target is not None):
+        raise ValueError(f"no kind of edit: {kind!r} with content {content!r:.80} and target {target!r:.80}")
+    return Edit(
+        tree_path(value["path"]),
+        None if content is None else content_name(content),
+        None if head is None else number(head),
+        kind,
+        None if target is None else unescape_path(target),
+    )
 
 
 def seen_from_json(value: Mapping[str, Any]) -> Seen:

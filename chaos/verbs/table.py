@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from chaos.results import Action, Fault
 from chaos.scene import Scene
 from chaos.stage import Reached
-from chaos.verbs.changes import edit, keep, lose
+from chaos.verbs.changes import jump, keep, lose
+from chaos.verbs.edits import edit, turn
 from chaos.verbs.freezes import freeze, prove_killed, wake
 from chaos.verbs.kills import kill
 from chaos.verbs.waits import ask_person, await_end, await_parked, await_step, release_held, start
@@ -22,6 +23,8 @@ CARRY_OUT: Mapping[str, CarryOut] = {
     "start": start,
     "end": await_end,
     "edit": edit,
+    "turn": turn,
+    "jump": jump,
     "lose": lose,
     "keep": keep,
     "parked": await_parked,

@@ -21,13 +21,15 @@ MOST_COUNTED_GAP_SECS = 5.0
 @dataclass(frozen=True, slots=True)
 class Limits:
     """`attempts`: starts without progress before a session is parked. `backoff_secs` doubles with each up to `most_secs`. `stall_secs` (0:
-    off) of silence end a driver, `grace_secs` before its first word."""
+    off) of silence end a driver, `grace_secs` before its first word. Behind a driver that has run for `ready_secs` (0: never) the next
+    start is made ready: counted before there is need of it."""
 
     attempts: int = 8
     backoff_secs: float = 1.0
     most_secs: float = 60.0
     stall_secs: float = 120.0
     grace_secs: float = 600.0
+    ready_secs: float = 3.0
 
 
 @dataclass(frozen=True, slots=True)

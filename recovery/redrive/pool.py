@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from eventlog.ports import Host
+from eventlog.process_identity import ProcessIdentity
 from recovery.redrive.starting import IdleDriver, start_idle
 
 
@@ -20,6 +21,11 @@ class Pool:
         """See to it that one is ready, or getting ready."""
         if self._is_warm and self._idle is None:
             self._idle = start_idle(self._environment, self._host)
+
+    @property
+    def waiting(self) -> ProcessIdentity | None:
+        """The process that waits to be told, if there is one."""
+        return self._idle.identity if self._idle is not None and self._idle.poll() is None else None
 
     def take(self) -> IdleDriver:
         """One that has not been told anything yet. Raises OSError."""

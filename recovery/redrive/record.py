@@ -4,6 +4,10 @@ One file `redriver` in the state directory, one line: 64 hex digits (BLAKE3 of w
 It is published whole and synced, so that it is never torn; one that does not say what it must is damage and stops redriver and drivers
 (I9): read as nothing it would lower the next epoch and forget the count. An attempt is in it, with the identity of the process that will
 drive, before that process is told to begin (case 26).
+
+That may be long before: `ready` is a start that was counted while the driver before it ran, so that nothing has to be written when that one
+dies. It becomes an attempt once its process was told, in the next record that is published; who finds it in the record of a redriver that
+is gone looks whether that process began (`World.has_begun`), and counts it as an attempt if it did, or may have.
 """
 
 import os
@@ -39,6 +43,13 @@ class Attempt(msgspec.Struct, frozen=True):
     is_forgiven: bool = False
 
 
+class Ready(msgspec.Struct, frozen=True):
+    """A start that is counted and not made yet: the epoch issued for it, and the process that waits for it."""
+
+    epoch: int
+    driver: ProcessIdentity
+
+
 class Parked(msgspec.Struct, frozen=True):
     """Why no driver is started, since when, and where the log stood: at its head, for `person` at the newest event that the driver which
     needs one is known to have seen."""
@@ -60,6 +71,7 @@ class RedriveRecord(msgspec.Struct, frozen=True):
     parked: Parked | None = None
     is_finished: bool = False
     is_retried: bool = False
+    ready: Ready | None = None
 
 
 _encoder = msgspec.json.Encoder()

@@ -3,9 +3,11 @@
 Ordering invariants: the log is read before anything is judged, so that a session that has finished is never begun again, whatever is told
 of its driver (case 28); an attempt is counted, on disk, with the identity of its process, before that process is told to begin (case 26);
 a driver that lives is left alone, whoever started it (case 25). Killed anywhere, the next redriver finds the count, and the driver by its
-identity.
+identity. Behind a driver that has run for a while the next start is counted ahead (`Ready`), under an epoch that nobody else has used when
+it is made: then nothing is written between a death and the next start.
 """
 
+import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,10 +32,11 @@ from recovery.redrive.policy import (
     StayParked,
     choose_next,
 )
-from recovery.redrive.record import Attempt, Parked, RedriveRecord
+from recovery.redrive.record import Attempt, Parked, Ready, RedriveRecord
 from recovery.redrive.world import Driver, World
 
 TRY_AGAIN = 1
+SHORTEST_DELAY_SECS = 0.001
 LISTEN_SECS = 0.5
 """How often a driver's output and life are looked at, beside being told of a child's death at once."""
 
@@ -46,6 +49,7 @@ class Watched:
     epoch: int
     silence: Silence
     size: int | None
+    since: float
 
 
 class Redrive:
@@ -67,6 +71,7 @@ class Redrive:
         self._record = world.load()
         self._ended: Ended | None = None
         self._start: Start | None = None
+        self._found = self._record.ready  # by whoever redrove before
         self._begun_seq = 0  # the log's head when the newest driver was begun: that one saw as much
         if is_retried:
             self._retry()
@@ -96,6 +101,7 @@ class Redrive:
 
     def _judge(self) -> None:
         seen = self._world.look()
+        self._take_in_found(seen)
         if self._start is not None and self._clock.monotonic() >= self.due:
             start, self._start = self._start, None
             living = self._world.find_living(self._record)
@@ -119,8 +125,29 @@ class Redrive:
             case other:
                 assert_never(other)
 
+    def _take_in_found(self, seen: Seen) -> None:
+        """A start that an earlier redriver had counted ahead: an attempt if it was made. The log is as it was found after it, so that it
+        counts as one without progress."""
+        ready, self._found = self._found, None
+        if ready is None:
+            return
+        attempts = self._record.attempts
+        if self._world.has_begun(ready):
+            why, number = "begun by a redriver that is gone", attempts[-1].number + 1 if attempts else 1
+            attempts = [*attempts, Attempt(number, ready.epoch, self._clock.now_ms(), why, 0, seen.progress_seq, ready.driver)]
+        self._record = msgspec.structs.replace(self._record, attempts=attempts, ready=None)  # on disk with what is published next
+
+    def _make_ready(self) -> None:
+        """Count the next start ahead, for the process that waits for it."""
+        waiting = self._world.find_waiting()
+        if waiting is None or self._record.ready is not None:
+            return
+        with contextlib.suppress(CrashworthyError, OSError):  # then the next start is counted when it is made, and meets it
+            epoch = self._world.choose_epoch(self._record)
+            self._change(epoch=epoch, ready=Ready(epoch, waiting))
+
     def _wait_for(self, start: Start, seen: Seen) -> None:
-        if start.delay_secs == 0:
+        if start.delay_secs < SHORTEST_DELAY_SECS:  # over before the log could be looked at again
             self._begin(start, seen)
             return
         self._start = start
@@ -128,16 +155,28 @@ class Redrive:
         self._tell(f"{self.name}: {start.why}; the next driver starts in {start.delay_secs:.1f} s")
 
     def _begin(self, start: Start, seen: Seen) -> None:
-        """Prepare a process, count it, tell it to begin: in this order."""
-        epoch = self._world.choose_epoch(self._record)
+        """Prepare a process, count it, tell it to begin: in this order. One that was counted ahead is told at once, where no other epoch
+        was used or intended since."""
+        ready = self._record.ready
+        issued = self._record if ready is None else msgspec.structs.replace(self._record, epoch=ready.epoch - 1)
+        epoch = self._world.choose_epoch(issued)
         driver = self._world.prepare()
+        is_counted = ready is not None and (ready.epoch, ready.driver) == (epoch, driver.identity)
+        epoch = epoch if is_counted else max(epoch, self._record.epoch + 1)
         last = self._record.attempts[-1].number if self._record.attempts else 0
         attempt = Attempt(
             last + 1, epoch, self._clock.now_ms(), start.why, round(start.delay_secs * 1000), seen.progress_seq, driver.identity
         )  # fmt: skip
-        attempts = [*self._record.attempts, attempt]
-        self._change(epoch=epoch, attempts=attempts, parked=None, is_retried=False)
-        self._world.tell(driver, epoch)
+        fields = {"epoch": epoch, "attempts": [*self._record.attempts, attempt], "parked": None, "is_retried": False, "ready": None}
+        if is_counted:
+            self._world.tell(driver, epoch)
+            # A full disk here stops nobody: what stands there counts this start, and the next record has it.
+            self._record = msgspec.structs.replace(self._record, **fields)
+            with contextlib.suppress(OSError):
+                self._change()
+        else:
+            self._change(**fields)
+            self._world.tell(driver, epoch)
         self._tell(f"{self.name}: driver {driver.identity.pid} started under epoch {epoch} ({start.why})")
         self._begun_seq = seen.head_seq
         self._watch(driver, epoch)
@@ -151,7 +190,7 @@ class Redrive:
     def _watch(self, driver: Driver, epoch: int) -> None:
         size = self._world.output_size(epoch)
         now = self._clock.monotonic()
-        self.watched = Watched(driver, epoch, Silence(now, bool(size)), size)
+        self.watched = Watched(driver, epoch, Silence(now, bool(size)), size, now)
         self._start, self.due = None, now + LISTEN_SECS
 
     def _listen(self, watched: Watched) -> bool:
@@ -164,6 +203,8 @@ class Redrive:
         watched.size = watched.size if size is None else size
         self.due = now + LISTEN_SECS
         if not watched.silence.is_stall(self._limits):
+            if self._limits.ready_secs and now - watched.since >= self._limits.ready_secs:
+                self._make_ready()
             return False
         silent = round(watched.silence.secs)
         if not self._world.kill(watched.driver.identity):
@@ -183,11 +224,11 @@ class Redrive:
     def _finish(self) -> None:
         self._tell(f"{self.name}: finished")
         if self._record.attempts and not self._record.is_finished:
-            self._change(is_finished=True, parked=None)
+            self._change(is_finished=True, parked=None, ready=None)
         self.code = 0
 
     def _park(self, parked: Parked) -> None:
-        self._change(parked=parked, is_retried=False)
+        self._change(parked=parked, is_retried=False, ready=None)
         self._stay_parked(parked)
 
     def _stay_parked(self, parked: Parked) -> None:

@@ -9,7 +9,7 @@ from eventlog.process_identity import ProcessIdentity, is_alive
 from recovery.redrive.looking import LogWatch, choose_epoch, find_living
 from recovery.redrive.policy import Ended, Seen
 from recovery.redrive.pool import Pool
-from recovery.redrive.record import RedriveRecord, load_record, publish_record
+from recovery.redrive.record import Ready, RedriveRecord, load_record, publish_record
 from recovery.redrive.starting import (
     OUTPUT_DIRECTORY,
     IdleDriver,
@@ -52,6 +52,14 @@ class World(Protocol):
 
     def prepare(self) -> Driver:
         """A process that has done nothing yet and waits to be told."""
+        ...
+
+    def find_waiting(self) -> ProcessIdentity | None:
+        """The process that `prepare` would give and that nobody else will be given, if one is there already."""
+        ...
+
+    def has_begun(self, ready: Ready) -> bool:
+        """Whether a process that an earlier redriver had made ready was told to begin, or may have been."""
         ...
 
     def tell(self, driver: Driver, epoch: int) -> None:
@@ -110,7 +118,11 @@ class Stranger:
 class LocalWorld:
     """A session on this machine."""
 
-    def __init__(self, state: str, pool: Pool, clock: Clock, host: Host, on_interrupted: str, accept_outside: str) -> None:
+    def __init__(
+        self, state: str, pool: Pool, clock: Clock, host: Host, on_interrupted: str, accept_outside: str, is_alone: bool = False
+    ) -> None:
+        """`is_alone`: no other session's driver is taken from the pool."""
+        self._is_alone = is_alone
         self._state = state
         self._pool = pool
         self._clock = clock
@@ -138,6 +150,14 @@ class LocalWorld:
         child = Child(self._pool.take(), self._state)
         steps.reach("redrive.prepared")
         return child
+
+    def find_waiting(self) -> ProcessIdentity | None:
+        return self._pool.waiting if self._is_alone else None
+
+    def has_begun(self, ready: Ready) -> bool:
+        # The first thing that it does is to make the file of its output. Of another boot nobody knows which files were lost.
+        is_of_now = ready.driver.boot_id == self._host.boot_id()
+        return not is_of_now or output_size(self._state, ready.epoch) is not None or is_alive(ready.driver, self._host)
 
     def tell(self, driver: Driver, epoch: int) -> None:
         assert isinstance(driver, Child), "only what was prepared here is told"

@@ -58,11 +58,18 @@ def test_each_verb_has_a_text_of_its_own() -> None:
         Action(STEP, "keep", path="log"),
         Action("", "parked", "driver@2", path="root_replaced"),
         Action("", "person", path="settle --rebuild"),
+        Action(STEP, "turn", path="a", content="symlink b c"),
+        Action("", "turn", path="a", content="fifo"),
+        Action(STEP, "jump", path="+10y"),
+        Action("", "jump", path="-3h"),
+        Action("", "corrupt", path="log", content="flip 7 of 0"),
     )
     assert format_plan(plan) == (
         f"wait shim.1@1:running:1; kill {STEP}; kill who command@1; freeze {STEP}; freeze who driver@1; wake driver@1; "
         f'killed driver@1; release shim.1@1; start; end driver@2; edit {STEP} "a b;c" "say \\"x\\"\\n"; edit {STEP} "a"; edit "a" ""; '
-        f'lose {STEP} "root moved"; lose "files"; keep {STEP} "log"; parked driver@2 "root_replaced"; person "settle --rebuild"'
+        f'lose {STEP} "root moved"; lose "files"; keep {STEP} "log"; parked driver@2 "root_replaced"; person "settle --rebuild"; '
+        f'turn {STEP} "a" "symlink b c"; turn "a" "fifo"; jump {STEP} "+10y"; jump "-3h"; '
+        'corrupt "log" "flip 7 of 0"'
     )
     assert {action.do for action in plan} == set(VERBS)
 
@@ -110,6 +117,12 @@ MISTAKES = {
     "edit without a path": (f"edit {STEP}", "plan: action 1: edit needs a path"),
     "edit of an empty path": ('edit "" "x"', "plan: action 1: edit needs a path"),
     "edit in a process": ('edit who driver@1 "a"', "plan: action 1: edit takes a step (at) or nothing; found at = '', who = 'driver@1'"),
+    "turn into nothing": ('turn "a"', 'plan: action 1: turn makes a "directory", a "fifo" or a "symlink TARGET" of a path, found None'),
+    "turn into a file": ('turn "a" "file"', 'plan: action 1: turn makes a "directory"'),
+    "turn into a link to nothing": ('turn "a" "symlink "', 'plan: action 1: turn makes a "directory"'),
+    "jump by no time": ('jump "3h"', "plan: action 1: jump '3h' is no time; write \"+3h\""),
+    "jump by nothing": ('jump "+0s"', "plan: action 1: jump '+0s' is no time"),
+    "jump with a content": ('jump "+1s" "a"', "plan: action 1: jump needs a time in quotes"),
     "two contents": ('edit "a" "b" "c"', "plan: action 1: edit takes a path and at most one content"),
     "open string": ('edit "a', "plan: '\"a' cannot be read; paths and contents stand in double quotes"),
     "no JSON string": (r'edit "\x"', r'plan: "\x" is no string as in JSON'),

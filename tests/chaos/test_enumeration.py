@@ -295,3 +295,53 @@ def test_a_plan_that_somebody_gave_is_one_trial_more() -> None:
     more = add_trial(made, PREFIX)
     assert more.trials == (*made.trials, Trial(4 + len(made.trials), "small", PREFIX))
     assert (more.steps, more.unreachable) == (made.steps, made.unreachable)
+
+
+COMMITS = tuple(f"driver@1:{name}.commit.after:1" for name in ("a", "b", "c", "d"))
+
+
+def test_a_rollback_keeps_the_log_that_many_commits_of_the_driver_before_the_kill() -> None:
+    passed = [step for commit in COMMITS for step in (commit.replace("after", "before"), commit)]
+    made = enumerate_set([*passed, "shim.1@1:x.commit.after:1"], kill=("driver",), back=2)
+    assert [format_plan(trial.plan) for trial in made.trials] == [
+        f'keep {COMMITS[0]} "log"; kill {COMMITS[2]}; lose "log"',
+        f'keep {COMMITS[1]} "log"; kill {COMMITS[3]}; lose "log"',
+    ]
+    assert {trial.fault for trial in made.trials} == {"rollback"}
+    assert set(reasons(made)) == {*passed, "shim.1@1:x.commit.after:1"} - {COMMITS[2], COMMITS[3]}
+
+
+@pytest.mark.parametrize(
+    ("each", "fault"), [('edit "a" "b"', "edit"), ('turn "a" "fifo"', "edit"), ('jump "+1h"', "clock"), ('lose "boot"', "lose")]
+)
+def test_what_is_done_at_each_step_takes_the_place_of_each_kill(each: str, fault: str) -> None:
+    made = enumerate_set(STEPS, each=parse_plan(each), kill=("driver",))
+    verb, _, rest = each.partition(" ")
+    assert [format_plan(trial.plan) for trial in made.trials] == [f"{verb} {step} {rest}" for step in STEPS if step.startswith("driver@")]
+    assert {trial.fault for trial in made.trials} == {fault}
+    assert made.does == verb
+
+
+def test_a_jump_after_each_kill_is_counted_as_one_of_the_clock() -> None:
+    made = enumerate_set(STEPS, then=parse_plan('jump "-3h"'), kill=("driver",))
+    assert {trial.fault for trial in made.trials} == {"clock"}
+    assert format_plan(made.trials[0].plan) == f'kill {STEPS[0]}; jump "-3h"'
+
+
+def test_the_space_is_ended_only_where_it_is() -> None:
+    made = enumerate_set(STEPS, lose="space", kill=("driver",))
+    assert [trial.plan[0].at for trial in made.trials] == ["driver@1:outcome.commit.before:1", "driver@1:intent.commit.before:2"]
+
+
+def test_a_race_wakes_the_two_sleepers_in_either_order() -> None:
+    before = parse_plan("freeze driver@1:decided:1; start")
+    step = "driver@2:decided:1"
+    recording = record("spawner@2:start:1", step, "driver@2:x.locked:1", prefix=before)
+    made = enumerate_trials(recording, make_scenario(), TrialSet(before=before, kill=(), freeze=("driver",), race=True))
+    began = f"freeze driver@1:decided:1; start; freeze {step}; start; end driver@3; "
+    assert [format_plan(trial.plan) for trial in made.trials if trial.plan[2].at == step] == [
+        began + "wake driver@1; end driver@1; wake driver@2; end driver@2",
+        began + "wake driver@2; end driver@2; wake driver@1; end driver@1",
+    ]
+    assert {trial.fault for trial in made.trials} == {"race"}
+    assert [trial.number for trial in made.trials] == list(range(1, len(made.trials) + 1))

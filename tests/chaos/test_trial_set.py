@@ -64,10 +64,10 @@ MISTAKES = {
     ),
     "a shim by number": ([{"freeze": ["shim.1"]}], "file: trials 1: freeze must be a list of driver"),
     "before": (
-        [{"before": 3}], 'file: trials 1: before, then, lose, label and until are strings; before is a plan, such as before = "kill'
+        [{"before": 3}], 'file: trials 1: before, then, each, lose, label and until are strings; before is a plan, such as before = "kill'
     ),
-    "label": ([{"label": ["a"]}], "file: trials 1: before, then, lose, label and until are strings"),
-    "until": ([{"until": 2}], "file: trials 1: before, then, lose, label and until are strings"),
+    "label": ([{"label": ["a"]}], "file: trials 1: before, then, each, lose, label and until are strings"),
+    "until": ([{"until": 2}], "file: trials 1: before, then, each, lose, label and until are strings"),
     "until no step": ([{"until": "driver"}], "file: trials 1: until: 'driver' is no step"),
     "call": ([{"call": -1}], "file: trials 1: call must be the number of a call, from 1, or 0 for all; found -1"),
     "plan": ([{"before": "kill driver"}], "file: trials 1: before: action 1: 'driver' is no step"),

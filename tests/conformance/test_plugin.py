@@ -32,7 +32,7 @@ def run_suite(directory: Path, *arguments: str) -> subprocess.CompletedProcess[s
 
 
 def test_the_plugin_is_declared_ships_and_is_no_runtime_dependency() -> None:
-    assert PROJECT["project"]["entry-points"]["pytest11"] == {"eventlog-conformance": plugin.__name__}
+    assert PROJECT["project"]["entry-points"]["pytest11"]["eventlog-conformance"] == plugin.__name__
     assert Path(plugin.__file__).is_relative_to(ROOT / "eventlog")
     assert not [name for name in PROJECT["project"]["dependencies"] if name.startswith("pytest")]
 

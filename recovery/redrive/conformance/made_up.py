@@ -6,11 +6,15 @@ from dataclasses import dataclass, field, replace
 
 from eventlog.process_identity import ProcessIdentity
 from recovery.redrive.policy import Ended, Limits, Seen
-from recovery.redrive.record import RedriveRecord, decode_record, encode_record
+from recovery.redrive.record import Ready, RedriveRecord, decode_record, encode_record
 from recovery.redrive.session import Redrive
 from recovery.redrive.world import Driver
 
 START_WALL_MS = 1_000_000
+
+
+class Died(Exception):
+    """The redriver was killed there."""
 
 
 class MadeUpClock:
@@ -78,7 +82,9 @@ class Unknown:
 
 @dataclass
 class MadeUpWorld:
-    """`lives` are those of the drivers in the order in which they are started."""
+    """`lives` are those of the drivers in the order in which they are started. Somebody else has used the epochs up to `used_epoch`;
+    `happened` are publishing and telling in their order; the redriver dies before or after the next of them (`dies_at`, "before
+    publish")."""
 
     clock: MadeUpClock
     lives: list[Life]
@@ -89,13 +95,32 @@ class MadeUpWorld:
     starts: list[float] = field(default_factory=list)
     published: int = 0
     is_readable: bool = True
+    idle: Lived | None = None
+    made: int = 0
+    used_epoch: int = 0
+    happened: list[str] = field(default_factory=list)
+    dies_at: str = ""
 
     def load(self) -> RedriveRecord:
+        """A redriver begins: what waited for the one before is gone."""
+        self.idle = None
+        return self.stored_record()
+
+    def stored_record(self) -> RedriveRecord:
+        """What stands on its disk."""
         return decode_record(self.stored, "record") if self.stored else RedriveRecord()
 
     def publish(self, record: RedriveRecord) -> None:
+        self._meet("before publish")
         self.stored = encode_record(record)
         self.published += 1
+        self.happened.append("publish")
+        self._meet("after publish")
+
+    def _meet(self, place: str) -> None:
+        if self.dies_at == place:
+            self.dies_at = ""
+            raise Died(place)
 
     def look(self) -> Seen:
         for lived in self.drivers:
@@ -115,22 +140,38 @@ class MadeUpWorld:
         return next((lived.identity for lived in self.drivers if lived.told_at is not None and not lived.has_ended()), None)
 
     def choose_epoch(self, record: RedriveRecord) -> int:
-        return record.epoch + 1
+        return max(record.epoch, self.used_epoch) + 1
 
     def prepare(self) -> Driver:
         assert len(self.drivers) < len(self.lives), "more drivers are started than there may be"
-        lived = Lived(self, ProcessIdentity(100 + len(self.drivers), 1, "boot", 1), self.lives[len(self.drivers)])
+        lived, self.idle = self.idle or self._make(), None
         self.drivers.append(lived)
         return lived
 
+    def _make(self) -> Lived:
+        self.made += 1
+        return Lived(self, ProcessIdentity(99 + self.made, 1, "boot", 1), self.lives[len(self.drivers)])
+
+    def find_waiting(self) -> ProcessIdentity | None:
+        if self.idle is None and len(self.drivers) < len(self.lives):
+            self.idle = self._make()
+        return None if self.idle is None else self.idle.identity
+
+    def has_begun(self, ready: Ready) -> bool:
+        return any(lived.told_at is not None and lived.identity == ready.driver for lived in self.drivers)
+
     def tell(self, driver: Driver, epoch: int) -> None:
-        record = self.load()
-        assert record.attempts[-1].driver == driver.identity and record.epoch == epoch, "told before it was counted"
+        record = self.stored_record()
+        is_attempt = bool(record.attempts) and record.attempts[-1].driver == driver.identity and record.epoch == epoch
+        assert is_attempt or record.ready == Ready(epoch, driver.identity), "told before it was counted"
+        assert epoch > self.used_epoch, "told under an epoch that somebody else has used"
         assert isinstance(driver, Lived)
         assert self.find_living(record) is None, "a driver begins beside one that lives"
         driver.told_at = self.clock.time
         self.epochs.append(epoch)
         self.starts.append(self.clock.time)
+        self.happened.append("tell")
+        self._meet("after tell")
 
     def watch(self, identity: ProcessIdentity) -> Driver:
         return Unknown(next(lived for lived in self.drivers if lived.identity == identity))

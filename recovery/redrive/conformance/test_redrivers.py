@@ -3,7 +3,7 @@
 import random
 from dataclasses import replace
 
-from recovery.redrive.conformance.made_up import START_WALL_MS, Life, MadeUpClock, MadeUpWorld, made_redrive, run
+from recovery.redrive.conformance.made_up import START_WALL_MS, Died, Life, MadeUpClock, MadeUpWorld, made_redrive, run
 from recovery.redrive.policy import Ended, Limits
 
 CRASH = Ended("killed", 9)
@@ -204,3 +204,53 @@ def test_random_lives_always_come_to_an_end_and_never_overlap() -> None:
         while code is None:
             code = run(made_redrive(world, LIMITS, seed=seed), world, until=world.clock.time + chance.choice([0.2, 50.0, 1e6]))
         assert (code == 0) == world.seen.is_finished and code in (0, 78), f"seed {seed}"
+
+
+def die(world: MadeUpWorld, place: str, since: float = 0.0) -> None:
+    """Redrive, and be killed there, at the first time after `since`."""
+    redrive = made_redrive(world, LIMITS)
+    run(redrive, world, until=since)
+    world.dies_at = place
+    try:
+        run(redrive, world)
+    except Died:
+        return
+    raise AssertionError(f"there was no {place}")
+
+
+def test_the_start_behind_a_driver_that_has_run_is_counted_ahead_and_nothing_is_written_before_it() -> None:
+    world = world_of(Life(10, CRASH, progress=True), Life(1, CRASH, progress=True), Life(1, Ended("exited", 0), finishes=True))
+    assert run(made_redrive(world, LIMITS), world) == 0
+    long, short = ["publish", "tell", "publish"], ["tell", "publish"]
+    assert world.happened[:7] == [*long, *short, "publish", "tell"], "the second driver was short: the third is counted when it starts"
+    assert world.epochs == [1, 2, 3] and [one.ended for one in world.load().attempts] == ["killed by signal 9"] * 2 + ["exit 0"]
+
+
+def test_a_start_that_was_counted_ahead_and_never_made_is_none() -> None:
+    """The redriver is killed again and again while a driver runs well: no start is on the count that was not made."""
+    world = world_of(Life(100, CRASH), *[Life(1, Ended("exited", 0), finishes=True)] * 9)
+    for number in range(1, 8):
+        run(made_redrive(world, LIMITS), world, until=number * 10)
+    assert len(world.stored_record().attempts) == 1
+    assert run(made_redrive(world, LIMITS), world) == 0 and len(world.load().attempts) == 2
+
+
+def test_a_start_that_was_counted_ahead_is_on_the_count_wherever_its_redriver_is_killed() -> None:
+    for place in ("after tell", "before publish", "after publish"):
+        world = world_of(*[Life(10, CRASH)] * LIMITS.attempts)
+        die(world, place, since=5.0)
+        for _ in range(LIMITS.attempts):
+            if run(made_redrive(world, LIMITS), world) is not None:
+                break
+        begun = [lived.identity for lived in world.drivers if lived.told_at is not None]
+        assert {one.driver for one in world.load().attempts} == set(begun), place
+        assert len(begun) == len(set(begun)) == LIMITS.attempts, f"{place}: {len(begun)} drivers were begun"
+
+
+def test_an_epoch_that_somebody_used_meanwhile_is_not_used_for_a_start_that_was_counted_ahead() -> None:
+    world = world_of(Life(10, CRASH, progress=True), Life(1, Ended("exited", 0), finishes=True))
+    redrive = made_redrive(world, LIMITS)
+    run(redrive, world, until=5)
+    assert world.stored_record().ready is not None
+    world.used_epoch = 7
+    assert run(redrive, world) == 0 and world.epochs == [1, 8]

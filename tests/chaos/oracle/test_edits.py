@@ -84,6 +84,10 @@ def test_edits_are_left_out_when_there_are_none(trial: Trial) -> None:
         {"path": "../a", "content": None},
         {"path": "a", "content": "00"},
         {"path": "a", "content": None, "head": "4"},
+        {"path": "a", "content": None, "kind": "x"},
+        {"path": "a", "content": digest(BY_HAND).hex(), "kind": "d"},
+        {"path": "a", "content": None, "kind": "l"},
+        {"path": "a", "content": None, "kind": "p", "target": "b"},
         "a",
     ],
     ids=str,
@@ -339,3 +343,59 @@ def test_an_interrupted_call_that_carries_an_edit_does_not_record_it(edited: Tri
     edited.events[6] = Draft("call_settled", 1, edited.events[6].payload | {"ended": "interrupted"}, edited.events[6].changes)
     edited.write()
     assert "laundering" in edited.failing() and "edits" not in edited.failing()
+
+
+def build_exchanged(home: Path) -> Trial:
+    """A call; then somebody makes a symlink of a file, a FIFO, and a directory; then another call."""
+    trial = Trial(home)
+    (trial.work / "old.txt").write_text("old")
+    trial.open()
+    trial.drive()
+    trial.start(1, note="start end")
+    (trial.work / "log.txt").write_text("one\n")
+    trial.finish(1)
+    (trial.work / "old.txt").unlink()
+    (trial.work / "old.txt").symlink_to("log.txt")
+    os.mkfifo(trial.work / "pipe")
+    (trial.work / "folder").mkdir()
+    trial.note_outside()
+    trial.start(2, note="start end")
+    (trial.work / "log.txt").write_text("two\n")
+    trial.finish(2)
+    trial.end()
+    made = {"old.txt": {"kind": "l", "target": "log.txt"}, "pipe": {"kind": "p"}, "folder": {"kind": "d"}}
+    trial.request["edits"] = [edit(path, None, head=4, **more) for path, more in made.items()]
+    trial.request["reference"] = None
+    return trial
+
+
+def test_things_of_another_type_that_were_recorded_pass(tmp_path: Path) -> None:
+    trial = build_exchanged(tmp_path / "exchanged")
+    trial.write()
+    assert {name: verdict for name, verdict in trial.verdicts().items() if verdict["verdict"] == "fail"} == {}
+    assert trial.verdicts()["edits"]["verdict"] == "pass"
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        edit("old.txt", None, head=4, kind="l", target="another"),
+        edit("pipe", None, head=4, kind="d"),
+        edit("gone", None, head=4, kind="p"),
+    ],
+    ids=["another target", "another kind", "nowhere"],
+)
+def test_a_thing_of_another_type_that_is_nowhere_fails_by_its_path(tmp_path: Path, item: dict[str, Any]) -> None:
+    trial = build_exchanged(tmp_path / "exchanged")
+    trial.request["edits"].append(item)
+    trial.write()
+    verdict = trial.verdicts()["edits"]
+    assert (verdict["verdict"], verdict["path"], verdict["expected"]) == ("fail", item["path"], item["kind"])
+
+
+def test_what_nobody_exchanged_is_recorded_by_laundering(tmp_path: Path) -> None:
+    trial = build_exchanged(tmp_path / "exchanged")
+    trial.request["edits"].pop(1)
+    trial.write()
+    verdict = trial.verdicts()["laundering"]
+    assert (verdict["verdict"], verdict["path"]) == ("fail", "pipe")

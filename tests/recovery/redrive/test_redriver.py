@@ -13,12 +13,13 @@ from eventlog.ports import LinuxHost
 from eventlog.process_identity import is_alive
 from recovery.opening import log_path
 from recovery.redrive.looking import LogWatch
-from recovery.redrive.record import RedriveRecord, load_record
+from recovery.redrive.record import Ready, RedriveRecord, load_record
 from tests.helpers import is_running, kill_process, read_contents, wait_until
 from tests.recovery.sessions import Driver, Sandbox, bash, sandbox_directory
 
 WITNESS = 'echo "$CALL_KEY" >> "$WITNESS"; '
-FAST = ("--backoff", "0.01", "--seed", "1")
+FAST = ("--backoff", "0.01", "--seed", "1", "--ready", "0")
+"""No start is counted ahead: what a redriver does would hang on how long a driver takes."""
 
 
 @pytest.fixture
@@ -129,6 +130,41 @@ def test_a_redriver_killed_at_any_step_is_followed_by_one_that_converges(sandbox
     assert [end[2] for end in sandbox.settled()] == ["finished", "finished"]
     epochs = [stored.epoch for stored in sandbox.events() if isinstance(stored.event, events.DriverStarted)]
     assert epochs == sorted(set(epochs)) and set(epochs) - {1} <= {one.epoch for one in record(sandbox).attempts}
+
+
+AHEAD = ("--backoff", "0.01", "--seed", "1", "--ready", "0.01")
+
+
+def start_ahead(sandbox: Sandbox, *waits: str) -> tuple[Driver, Ready]:
+    """A redriver whose driver waits at its first commit, and the start that is counted behind it."""
+    two_calls(sandbox)
+    redriver = sandbox.start("redrive", sandbox.state, *AHEAD, wait=("driver@2:outcome.commit.before:1", *waits))
+    sandbox.steps.wait("driver@2:outcome.commit.before:1", redriver)
+    wait_until(lambda: record(sandbox).ready is not None, "the next start to be counted ahead", 120.0)
+    ready = record(sandbox).ready
+    assert ready is not None and [one.epoch for one in record(sandbox).attempts] == [2]
+    return redriver, ready
+
+
+def test_a_start_that_is_counted_ahead_is_the_next_drivers(sandbox: Sandbox) -> None:
+    redriver, ready = start_ahead(sandbox)
+    sandbox.steps.kill("driver@2:outcome.commit.before:1", redriver)
+    assert redriver.end() == 0, redriver.err
+    assert [(one.epoch, one.ended) for one in record(sandbox).attempts] == [(2, "killed by signal 9"), (3, "exit 0")]
+    assert (record(sandbox).attempts[1].epoch, record(sandbox).attempts[1].driver) == (ready.epoch, ready.driver)
+    assert sandbox.labels() == ["adopt_exit"] and lines(sandbox) == [1, 2] and record(sandbox).ready is None
+
+
+def test_a_redriver_killed_when_it_had_told_a_driver_that_was_counted_ahead_is_followed_by_one_that_finds_it(sandbox: Sandbox) -> None:
+    """Its record says only that the start was counted: the process is found by that, waited for, and on the count."""
+    told = "redriver@0:redrive.told:2"
+    redriver, ready = start_ahead(sandbox, told)
+    sandbox.steps.kill("driver@2:outcome.commit.before:1", redriver)
+    sandbox.steps.kill(told, redriver)
+    assert redriver.end() == -signal.SIGKILL and record(sandbox).ready == ready
+    redrive(sandbox)
+    assert (record(sandbox).attempts[1].epoch, record(sandbox).attempts[1].driver) == (ready.epoch, ready.driver)
+    assert lines(sandbox) == [1, 2] and [end[2] for end in sandbox.settled()] == ["finished", "finished"]
 
 
 def wait_for_driver(sandbox: Sandbox) -> int:

@@ -1,0 +1,57 @@
+"""The runner of the mode `corrupt`. It speaks the zygote's protocol (chaos/zygote_client.py); commands are forked from it, warm."""
+
+import gc
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from chaos.answering import Answer, answer_lines
+from chaos.corrupt.commands import warm_up
+from chaos.corrupt.draw import ENTRY
+from chaos.corrupt.play import Bases, record_base, run_damage
+from chaos.judging import OracleProcess
+from chaos.results import Action, Trial
+from chaos.scenario import from_json
+from chaos.trial import Bench
+from recovery.space.kernel import become_subreaper, name_process
+
+
+class _Request(msgspec.Struct, frozen=True):
+    op: str
+    scenario: dict[str, Any]
+    directory: str
+    trial: Trial | None = None
+    prefix: tuple[Action, ...] = ()
+
+
+def serve() -> None:
+    """Answer until standard input ends."""
+    become_subreaper()
+    name_process("chaos corrupt")
+    oracle = OracleProcess([entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")])
+    bases = Bases(Bench(oracle))
+    warm_up()
+    gc.collect()
+    gc.freeze()  # what is here now is shared by every fork and need not be looked at again
+    try:
+        answer_lines(lambda line: _answer(bases, line))
+    finally:
+        oracle.close()
+
+
+def _answer(bases: Bases, line: bytes) -> Answer:
+    request = msgspec.json.decode(line, type=_Request)
+    scenario, directory = from_json(request.scenario), Path(request.directory)
+    match request.op, request.trial:
+        case "record", _:
+            return Answer(recording=record_base(bases, scenario, request.prefix, directory))
+        case "trial", Trial(entry=entry) as trial if entry == ENTRY:
+            return Answer(result=run_damage(bases, scenario, trial, directory))
+        case other, _:
+            return Answer(error=f"{other!r} is no request of the mode corrupt")
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,92 @@
+"""Who says whether a target's end is right: a command of the user's, the judge of the standard workload, or the log oracle.
+
+Each is asked about a clean run first, and then about the same with everything emptied or spoiled: what is content with that too proves
+nothing by being content.
+"""
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from chaos.results import OracleVerdict, Verdict
+from chaos.target.log_check import LogCheck
+from chaos.target.place import TargetPlace, make_environment, make_place
+from chaos.target.target import CHECK, Target
+from chaos.target.workload import LEFT, RIGHT, WITNESS, End, find_blind, judge_end
+from chaos.trees import remove_tree
+
+WORDS = {0: Verdict.PASS, 1: Verdict.FAIL}
+SHOWN = 400
+
+
+class Checker:
+    """Asks whoever judges a target. `given` is the environment in which the harness was started."""
+
+    def __init__(self, target: Target, given: Mapping[str, str], log: LogCheck) -> None:
+        self._target = target
+        self._given = given
+        self._log = log
+
+    @property
+    def pid(self) -> int:
+        """The process of whoever judges, which is none of any trial; 0 for none."""
+        return self._log.pid
+
+    def judge(self, place: TargetPlace, starts: int, *, suspect: bool = False) -> tuple[OracleVerdict, ...]:
+        """What is said of the end in `place` after that many starts; with `suspect` an oracle that can doubts itself."""
+        if not self._target.is_judged:
+            return ()
+        if self._target.workload:
+            return judge_end(read_end(place, self._target.workload))
+        return (self._run(place, starts),) if self._target.check else self._log.judge(place, suspect=suspect)
+
+    def find_blind(self, place: TargetPlace) -> str:
+        """Why the judge of the clean run in `place` proves nothing, "" when it would notice."""
+        if not self._target.is_judged:
+            return ""
+        if self._target.workload:
+            kind = find_blind(read_end(place, self._target.workload))
+            return f"the judge of {kind} does not notice what was spoiled for it" if kind else ""
+        if not self._target.check:
+            return ""  # the log oracle doubts itself
+        emptied = make_place(place.directory / "emptied")
+        said = self._run(emptied, 1)
+        remove_tree(emptied.directory)
+        return "the check is content with three empty directories too, so that it proves nothing" if said.verdict is Verdict.PASS else ""
+
+    def _run(self, place: TargetPlace, starts: int) -> OracleVerdict:
+        environment = make_environment(self._given, place, starts, is_told=False)
+        try:
+            done = subprocess.run(
+                self._target.check, cwd=place.work, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False,
+                timeout=self._target.patience_secs,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return OracleVerdict(CHECK, Verdict.UNKNOWN, f"the check did not end within {self._target.patience_secs:g} s")
+        except OSError as error:
+            return OracleVerdict(CHECK, Verdict.UNKNOWN, f"the check does not start: {error.strerror}")
+        place.output(0).write_bytes(done.stdout)
+        place.errors(0).write_bytes(done.stderr)
+        verdict = WORDS.get(done.returncode, Verdict.UNKNOWN)
+        if verdict is Verdict.PASS:
+            return OracleVerdict(CHECK, verdict)
+        ended = "" if verdict is Verdict.FAIL else f"the check ended with {done.returncode}: "
+        return OracleVerdict(CHECK, verdict, ended + _last_words(done.stdout or done.stderr))
+
+
+def read_end(place: TargetPlace, steps: int) -> End:
+    """What a target of the standard workload has left."""
+    return End(steps, _lines(place.outside / WITNESS), _lines(place.work / LEFT), _lines(place.work / RIGHT))
+
+
+def _lines(file: Path) -> tuple[str, ...]:
+    """The lines of a file, none when it is not there. A last line without its end counts as one of its own."""
+    try:
+        return tuple(file.read_text("utf-8", "replace").splitlines())
+    except OSError:
+        return ()
+
+
+def _last_words(text: bytes) -> str:
+    lines = text.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1][:SHOWN] if lines else "(it said nothing)"

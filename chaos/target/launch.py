@@ -1,0 +1,69 @@
+"""From a request to a campaign against a target: the pool, the runs and the enumeration that are a target's own."""
+
+from pathlib import Path
+
+import msgspec
+
+from chaos.area import open_area
+from chaos.campaign import Campaign, CampaignResult, Enumerate, Watcher
+from chaos.enumeration import Enumeration, Unreachable
+from chaos.launch import open_pool
+from chaos.options import Request
+from chaos.results import Action, Recording, Trial
+from chaos.rundir import Config, RunDirectory
+from chaos.scenario import Scenario
+from chaos.step import parse_step
+from chaos.syscalls.enumerate import enumerate_kills
+from chaos.target.client import TargetZygote
+from chaos.target.target import ENTRY, LIVENESS, NAME, PROCESSES, Target
+from chaos.trial_set import TrialSet
+from eventlog.errors import MisuseError
+
+
+def make_target_config(config: Config, target: Target, first_words: str) -> Config:
+    """What `config.json` says of a campaign against a target: the target in place of scenarios, and no label of the engine's."""
+    told = {"name": NAME, **msgspec.to_builtins(target)}
+    return msgspec.structs.replace(config, scenarios=(told,), labels=(), program=first_words)
+
+
+def run_target_request(request: Request, run: RunDirectory, watcher: Watcher) -> CampaignResult:
+    """Run the campaign into `run`. The verdict is returned, not written: the caller adds its summary."""
+    target = the_target(request)
+    with open_area() as area, open_pool(lambda slot: TargetZygote(target, _log(run.path, slot), slot), request.jobs) as pool:
+        campaign = Campaign(
+            pool, run, area, watcher, enumerate_one=_choose_enumeration(request), require=lambda *_, **__: required_judges(target)
+        )
+        result = campaign.run(request.scenarios, request.limits, request.seed)
+    run.history.note("campaign ended", verdict=result.verdict)
+    return result
+
+
+def the_target(request: Request) -> Target:
+    """The target of a request that has one."""
+    if request.target is None:
+        raise MisuseError("there is no --target")
+    return request.target
+
+
+def required_judges(target: Target) -> frozenset[str]:
+    """Who must have spoken before a trial may pass."""
+    return frozenset({LIVENESS, PROCESSES, *target.judges})
+
+
+def enumerate_steps(recording: Recording, scenario: Scenario, trial_set: TrialSet, first_number: int = 1) -> Enumeration:
+    """One kill for each step that the clean run's start announced."""
+    aimed = [step for step in recording.steps if parse_step(step).epoch == 1]
+    trials = tuple(Trial(number, NAME, (Action(step, "kill"),), ENTRY) for number, step in enumerate(aimed, first_number))
+    left_out = tuple(Unreachable(step, "not yet") for step in recording.steps if step not in aimed)
+    return Enumeration(NAME, recording.steps, trials, left_out, "")
+
+
+def _choose_enumeration(request: Request) -> Enumerate:
+    if not the_target(request).is_traced:
+        return enumerate_steps
+    return lambda recording, scenario, trial_set, first: enumerate_kills(recording, first, request.kills, request.seed, request.limits.step)
+
+
+def _log(run: Path, slot: int) -> Path:
+    return run / "zygotes" / f"{slot}.txt"
+

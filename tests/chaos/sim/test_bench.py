@@ -1,0 +1,77 @@
+"""Sessions in memory: crashed at every step, from saved states and from the beginning, and drawn from a seed."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from chaos.results import Action, Trial, Verdict
+from chaos.sim.bench import Bench
+from chaos.sim.draw import run_drawn
+from chaos.sim.fixed import enumerate_fixed, make_bench, run_fixed
+from chaos.sim.naming import Name
+from chaos.sim.seams import simulated
+from chaos.sim.workloads import FIXED
+
+
+@pytest.fixture(autouse=True)
+def in_memory() -> Iterator[None]:
+    with simulated():
+        yield
+
+
+@pytest.mark.parametrize("name", [one.name for one in FIXED])
+def test_a_session_without_a_crash_passes_before_doubting_oracles(name: str) -> None:
+    bench = make_bench(name)
+    assert bench.clean.verdict is Verdict.PASS, bench.clean.reason
+    assert bench.clean.drivers == ((1, 0),)
+    assert len(bench.steps) > 100
+
+
+@pytest.mark.parametrize("name", [one.name for one in FIXED])
+def test_a_session_crashed_at_any_step_passes(name: str) -> None:
+    bench = make_bench(name)
+    trials = enumerate_fixed(bench).trials
+    assert {trial.plan[0].at for trial in trials if trial.fault == "kill"} == set(bench.steps)
+    sample = trials[:: max(1, len(trials) // 40)]
+    results = [run_fixed(bench, trial) for trial in sample]
+    assert [(one.trial.plan, one.reason) for one in results if one.verdict is not Verdict.PASS] == []
+    assert any(one.labels for one in results)
+
+
+def test_a_trial_from_a_saved_state_is_the_trial_from_the_beginning() -> None:
+    bench = make_bench("sim-repeatable")
+    driver = [step for step in bench.steps if step.startswith("driver@1:")][::6]
+    for number, step in enumerate(driver, 1):
+        plan = (Action(step, "kill"),)
+        saved, whole = bench.play(plan), bench.play(plan, from_zero=True)
+        assert saved.ends == whole.ends
+        assert _rows(saved.world.durable.store) == _rows(whole.world.durable.store), step
+        assert bench.judge(saved, Trial(number, "s", plan)).decisions == bench.judge(whole, Trial(number, "s", plan)).decisions
+
+
+def _rows(store: object) -> list[tuple[object, ...]]:
+    return [(row.epoch, row.kind, row.changes) for row in store.rows("simulated")]  # type: ignore[attr-defined]
+
+
+def test_the_same_seed_makes_the_same_trials_and_another_seed_others() -> None:
+    def draw(seed: int) -> list[tuple[object, ...]]:
+        found = [run_drawn(Name(seed, number)) for number in range(1, 13)]
+        return [(one.trial.plan, one.decisions, one.drivers, one.verdict) for one in found]
+
+    first = draw(3)
+    assert first == draw(3)
+    assert first != draw(4)
+    assert all(verdict is Verdict.PASS for *_, verdict in first)
+
+
+def test_what_was_drawn_can_be_played_again_by_its_plan() -> None:
+    for number in range(1, 25):
+        drawn = run_drawn(Name(11, number))
+        again = run_drawn(Name(11, number), drawn.trial.plan)
+        assert (again.decisions, again.drivers, again.verdict) == (drawn.decisions, drawn.drivers, drawn.verdict), number
+
+
+def test_a_bench_saves_states_only_where_nobody_but_the_driver_lives() -> None:
+    bench = Bench(FIXED[0], saves=True)
+    assert "driver@1:outcome.commit.before:1" in bench.saved_steps
+    assert not [step for step in bench.saved_steps if not step.startswith("driver@1:")]

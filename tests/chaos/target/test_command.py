@@ -1,0 +1,128 @@
+"""The command: a campaign against somebody's program end to end, what it leaves behind, and what a mistake leads to."""
+
+import ast
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chaos import __main__ as command
+from chaos import console
+from chaos.options import Options, write_target_words
+from chaos.planted.bug import Replace
+from chaos.planted.plant import INSTALLED, plant
+from chaos.target.place import make_environment, make_place
+from chaos.target.target import CHECK as CHECK_ORACLE
+from chaos.target.target import LIVENESS, PROCESSES
+from chaos.target.workload import VIOLATIONS
+from tests.chaos.target.support import CHECK, EXAMPLES, SOUND, TORN, TORN_CHECK, check, run_chaos, shell, target
+
+
+def test_a_sound_target_is_killed_at_each_of_its_steps_and_passes(tmp_path: Path) -> None:
+    done = run_chaos(tmp_path, *target(SOUND), *check(CHECK), "--seed", "3", "--json", "found.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    repeat = shlex.join(["python", "-m", "chaos", "--target", shlex.join(shell(SOUND)), "--check", shlex.join(shell(CHECK)), "--seed", "3"])
+    text = done.stdout.strip()
+    assert text.startswith(f"seed 3, repeat with: {repeat}") and text.endswith(f"seed 3, repeat with: {repeat}")
+    assert "PASS" in lines
+    summary = json.loads((tmp_path / "found.json").read_text())["summary"]
+    assert (summary["runs"], summary["pass"], summary["kills"], summary["steps"], summary["killed"]) == (4, 4, 3, 3, 3)
+    run = tmp_path / "run"
+    assert sorted(path.name for path in run.iterdir()) == [
+        "config.json", "history.jsonl", "results.jsonl", "steps.jsonl", "verdict.json", "zygotes",
+    ]  # fmt: skip
+    told = json.loads((run / "config.json").read_text())
+    assert told["mode"] == "target" and told["scenarios"][0]["check"][1:] == ["-c", CHECK]
+
+
+def test_a_torn_one_fails_with_the_command_that_repeats_that_kill(tmp_path: Path) -> None:
+    done = run_chaos(tmp_path, *target(TORN), *check(TORN_CHECK), "--seed", "1")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "FAIL target kill at driver@1:half:1" in done.stdout and "check: done holds 3 lines" in done.stdout
+    start = done.stdout.index("  repeat    ") + len("  repeat    ")
+    words = shlex.split(done.stdout[start : done.stdout.index("SCENARIO target")])
+    assert words[:3] == ["python", "-m", "chaos"] and words[-6:] == ["--step", "driver@1:half:1", "--fault", "kill", "--seed", "1"]
+    (tmp_path / "again").mkdir()
+    assert run_chaos(tmp_path / "again", *words[3:]).returncode == 1
+    report = subprocess.run(
+        [sys.executable, "-m", "chaos", "report", "run"], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={"PYTHONPATH": str(INSTALLED), "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert report.returncode == 1 and "check: done holds 3 lines" in report.stdout
+
+
+VACUOUS = {
+    "the kill is removed": ("chaos/target/play.py", "        self._kill(pid, descriptor)\n", "", "not by the kill"),
+    "the step is renamed": ("chaos/target/launch.py", 'Action(step, "kill")', 'Action(f"{step}7", "kill")', "did not fire"),
+    "nobody judges": (
+        "chaos/target/trial.py",
+        "judged = checker.judge(place, len(played.ends), suspect=not trial.plan) if played.has_finished else ()",
+        "judged = ()",
+        "not judged by check",
+    ),
+}
+
+
+@pytest.mark.parametrize(("file", "old", "new", "why"), VACUOUS.values(), ids=VACUOUS)
+def test_a_harness_that_does_nothing_never_passes(tmp_path: Path, file: str, old: str, new: str, why: str) -> None:
+    plant("vacuous", "harness", [Replace(file, old, new)], tmp_path / "copy")
+    done = run_chaos(tmp_path, *target(SOUND), *check(CHECK), "--seed", "1", source=tmp_path / "copy")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert why in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--target", "no-such-program x"], "--target 'no-such-program x': there is no program 'no-such-program'; give its path"),
+        (["--target", " "], "--target is empty"),
+        (["--target", "sh 'x"], "no closing quotation; quote it as for a shell"),
+        (["--target", "true", "--check", "no-such-check"], "--check 'no-such-check': there is no program"),
+        (["--target", "true", "--kill", "half"], "--kill 'half' is neither of tree, main"),
+        (["--target", "true", "--workload", "0"], "--workload 0 must be a number of steps from 1 to 1000"),
+        (["--target", "true", "--workload", "2", "--check", "true"], "--workload has a judge of its own"),
+        (["--target", "true", "--starts", "0"], "--starts 0 must be at least 1"),
+        (["--target", "true", "--patience", "soon"], "--patience 'soon' is no duration"),
+        (["--target", "true", "--mode", "soak"], "--mode belongs to campaigns against the engine"),
+        (["--target", "true", "--fault", "freeze"], "--fault belongs to campaigns against the engine"),
+        (["--target", "true", "--depth", "2"], "--depth belongs to campaigns against the engine"),
+        (["--check", "true"], "--check belongs to a program of somebody else's; name it with --target CMD"),
+        (["--workload", "3"], "--workload belongs to a program of somebody else's"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_254(
+    arguments: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert console.run(command.app, arguments) == 254
+    said = capsys.readouterr()
+    assert why in said.err and said.err.count("\n") == 1 and not said.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_words_of_a_target_stand_before_what_chooses_a_trial() -> None:
+    options = Options(target="sh 'a b'", check="true", kill="main", starts=2, patience="9s", runs=3)
+    assert write_target_words("chaos --level syscall", options) == (
+        "chaos --level syscall --target 'sh '\"'\"'a b'\"'\"'' --check true --kill main --starts 2 --patience 9s"
+    )
+
+
+def test_what_a_target_is_told_stands_in_the_readme(tmp_path: Path) -> None:
+    readme = (INSTALLED / "chaos" / "README.md").read_text("utf-8")
+    told = make_environment({}, make_place(tmp_path / "place"), 1, 3, "socket", frozenset({"driver@1:a:1"}))
+    names = [name for name in told if not name.startswith("CRASHWORTHY_")]
+    assert len(names) == 12 and [name for name in names if f"`{name}`" not in readme] == []
+    assert [kind for kind in (*VIOLATIONS, LIVENESS, PROCESSES, CHECK_ORACLE) if f"`{kind}`" not in readme] == []
+
+
+def test_the_helper_is_as_short_as_it_says_and_needs_nothing() -> None:
+    helper = INSTALLED / "chaos" / "target" / "announce.py"
+    tree = ast.parse(helper.read_text("utf-8"))
+    assert {name.name for node in tree.body if isinstance(node, ast.Import) for name in node.names} == {"os", "socket", "sys"}
+    (function,) = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    assert function.end_lineno is not None and function.end_lineno - function.lineno < 20
+    assert (EXAMPLES / "crash_steps.py").read_bytes() == helper.read_bytes()
