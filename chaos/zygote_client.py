@@ -119,16 +119,16 @@ class ProcessZygote:
             raise self._lose("it answered a request for a replay with something else")
         return answer.result
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
     def simulate(self, request: Mapping[str, Any]) -> tuple[Recording | None, tuple[TrialResult, ...]]:
         answer = self._ask(request)
         if answer.results is None:
             raise self._lose("it answered a request for simulated trials with something else")
         return answer.recording, answer.results
-
-    @property
-    def pid(self) -> int:
-        """Its process."""
-        return self._process.pid
 
     def close(self) -> None:
         process = self._process

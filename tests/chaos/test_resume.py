@@ -140,6 +140,10 @@ def test_only_where_reports_go_and_how_many_work_may_stand_beside_it(tmp_path: P
         check_resumed(tmp_path / "run", Options(resume="x", stop_after=1))
     with pytest.raises(MisuseError, match="is no run directory"):
         check_resumed(tmp_path, Options(resume="x"))
+    simulated = msgspec.structs.replace(CONFIG, options={"backend": "sim"})
+    RunDirectory(tmp_path / "simulated", simulated, time.monotonic).__exit__(None, None, None)
+    with pytest.raises(MisuseError, match="a simulation is not gone on with"):
+        check_resumed(tmp_path / "simulated", Options(resume="x"))
     (tmp_path / "run" / "verdict.json").touch()
     with pytest.raises(MisuseError, match=r"came to its end; chaos report .*run shows it"):
         check_resumed(tmp_path / "run", Options(resume="x"))
