@@ -13,9 +13,9 @@ FORMAT = 1
 KINDS = (*VIOLATIONS, LIVENESS)
 PREFACE = (
     "Each number counts trials in which that kind of violation was seen; a trial has one kill. The work is not idempotent, which some of "
-    "these drivers ask for: what each promises, and what of the numbers its promise allows, stands below the table. At the level `step` all are "
-    "killed at the same instants, those of the workload; at the level `syscall` in calls of the started process's first thread, so that a "
-    "driver that works in other threads or processes is mostly killed beside its work there."
+    "these drivers ask for: what each promises, and what of the numbers its promise allows, stands below the table. At the level "
+    "`step` all are killed at the same instants, those of the workload; at the level `syscall` in calls of the started process's first "
+    "thread, so that a driver that works in other threads or processes is mostly killed beside its work there."
 )
 KNOWN = {peer.name: peer for peer in PEERS}
 
