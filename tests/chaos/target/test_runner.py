@@ -79,7 +79,7 @@ def test_a_target_that_ends_before_its_second_kill_makes_the_trial_unknown(runne
     assert result.verdict is Verdict.UNKNOWN and "did not fire: kill driver@2:half:1" in result.reason
 
 
-def test_everybody_of_the_tree_is_stopped_before_anybody_is_killed_and_the_started_process_dies_last(
+def test_a_tree_is_stopped_before_any_of_it_is_killed_and_with_main_one_process_is_killed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """So none sees another die and does something about it, not even a child forked while the tree was looked at."""
@@ -87,9 +87,15 @@ def test_everybody_of_the_tree_is_stopped_before_anybody_is_killed_and_the_start
     sent: list[tuple[int, int]] = []
     monkeypatch.setattr(play, "list_descendants", lambda root, without: next(looks))
     monkeypatch.setattr(play.os, "kill", lambda pid, number: sent.append((pid, number)))
-    play.TargetPlay(TARGET, TargetPlace(tmp_path), (), {})._kill_others(11)
+    monkeypatch.setattr(play.signal, "pidfd_send_signal", lambda descriptor, number: sent.append((descriptor, number)))
+    monkeypatch.setattr(play, "wait_readable", lambda *_: None)
+    descriptor = 99
+    play.TargetPlay(TARGET, TargetPlace(tmp_path), (), {})._kill(11, descriptor)
     assert sorted(sent[:3]) == [(11, signal.SIGSTOP), (12, signal.SIGSTOP), (13, signal.SIGSTOP)]
-    assert sorted(sent[3:]) == [(12, signal.SIGKILL), (13, signal.SIGKILL)]
+    assert sorted(sent[3:5]) == [(12, signal.SIGKILL), (13, signal.SIGKILL)] and sent[5:] == [(descriptor, signal.SIGKILL)]
+    sent.clear()
+    play.TargetPlay(msgspec.structs.replace(TARGET, kill="main"), TargetPlace(tmp_path), (), {})._kill(11, descriptor)
+    assert sent == [(descriptor, signal.SIGKILL)]
 
 
 def test_with_main_the_children_live_on(runner: TargetZygote, tmp_path: Path) -> None:
