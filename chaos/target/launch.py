@@ -58,9 +58,17 @@ def enumerate_steps(recording: Recording, scenario: Scenario, trial_set: TrialSe
     return Enumeration(NAME, recording.steps, trials, left_out, "")
 
 
+def check_step(made: Enumeration, step: str) -> Enumeration:
+    """The enumeration, found to hold the one step that was asked for, if any. MisuseError names those that there are."""
+    if step and step not in {trial.plan[0].at for trial in made.trials}:
+        raise MisuseError(f"--step {step}: the clean run announces no such step; it announces {', '.join(made.steps)}")
+    return made
+
+
 def _choose_enumeration(request: Request) -> Enumerate:
+    step = request.limits.step
     if not the_target(request).is_traced:
-        return enumerate_steps
+        return lambda recording, scenario, trial_set, first: check_step(enumerate_steps(recording, scenario, trial_set, first), step)
     return lambda recording, scenario, trial_set, first: enumerate_kills(recording, first, request.kills, request.seed, request.limits.step)
 
 

@@ -67,6 +67,13 @@ def test_a_campaign_that_was_cut_short_goes_on(tmp_path: Path) -> None:
     assert len((run / "results.jsonl").read_text().splitlines()) == len(results)
 
 
+def test_a_step_that_is_not_announced_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    done = run_chaos(tmp_path, *target(SOUND), *check(CHECK), "--step", "driver:haft:1", "--seed", "1", "--jobs", "1")
+    assert done.returncode == 254
+    those = "driver@1:begin:1, driver@1:half:1, driver@1:end:1"
+    assert done.stderr == f"chaos: --step driver@1:haft:1: the clean run announces no such step; it announces {those}\n"
+
+
 VACUOUS = {
     "the kill is removed": ("chaos/target/play.py", "        self._kill(pid, descriptor)\n", "", "not by the kill"),
     "the step is renamed": ("chaos/target/launch.py", 'Action(step, "kill")', 'Action(f"{step}7", "kill")', "did not fire"),
