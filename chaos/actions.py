@@ -25,6 +25,7 @@ A plan is a list of actions, carried out one after the other. In text they are j
     parked ROLE@EPOCH "WORDS"   that driver must have ended with 78, and its last line on stderr have these words
     person "COMMAND"            a person runs `recovery COMMAND`, the state directory its first argument, as the next driver
     corrupt "WHAT" "DAMAGE"     bytes of a file of the session are others (mode corrupt; chaos/corrupt/damage.py)
+    cut STEP                    the power is lost while this operation on the disk is under way (mode powerloss)
 
 Without `start` the next driver begins when none runs any more and the session is not finished. What is still held when the plan has
 ended is released, and the session driven to its end.
