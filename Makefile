@@ -98,6 +98,10 @@ $(PEERS_READY): docs/examples/targets/requirements.txt
 		echo "make: the peers could not be installed; chaos compare names them as unavailable"
 	@printf '%s\n' "$(CURDIR)" > $@
 
+# Kill trials. `make bench-chaos OPTIONS='--quick --json found.json'`.
+bench-chaos: $(BENCH_READY)
+	@$(BENCH_VENV)/bin/python -m benchmarks.chaos $(OPTIONS)
+
 bench-peers:
 	@for peer in restic borgbackup; do apt-get install --yes --quiet $$peer || \
 		echo "make: $$peer could not be installed; the benchmark names it as unavailable"; done
