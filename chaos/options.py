@@ -162,6 +162,7 @@ def _check_simulated(options: Options, seed: int, out: Path) -> Request:
         out=Path(options.out) if options.out else out,
         json=_check_json(options.json),
         junit=check_junit(options.junit, options.json),
+        html=check_html(options.html, options.json, options.junit),
         backend=SIM,
         session=options.scenario,
     )
