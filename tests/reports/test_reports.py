@@ -32,7 +32,8 @@ def test_counts_are_of_faults_that_fired() -> None:
         "LABELS adopt=3 void=1",
         "FAULTS " + " ".join(f"{fault}={int(fault in ('kill', 'exec', 'freeze'))}" for fault in COUNTED),
         "SUMMARY runs=4 pass=2 unknown=1 fail=1 kills=2 steps=3 killed=1 unreachable=1 live=1 half_written=1 restored=1 quarantined=1 "
-        "exec=1 superseded=1 freezes=0 held=0 again=0 deeper=0 syscall=0 edits=0 losses=0 lost_calls=0 bound=0 seconds=2.0 rate=2.0",
+        "exec=1 superseded=1 freezes=0 held=0 again=0 deeper=0 syscall=0 edits=0 losses=0 states=0 states_rate=0.0 "
+        "lost_calls=0 bound=0 pruned=0 seconds=2.0 rate=2.0",
     ]
     assert summary.unkilled == ("small driver@1:s:2",)
     assert msgspec.to_builtins(summary)["pass"] == 2
