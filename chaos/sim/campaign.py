@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from chaos.campaign import CampaignResult, Limits, Watcher, distrust_recording, make_unknown
 from chaos.enumeration import Enumeration, Unreachable
 from chaos.pool import AllLostError, Answered, Lost, Pool
-from chaos.results import Action, Recording, Trial, TrialResult, Verdict, merge_verdicts
+from chaos.results import Action, Recording, Signature, Trial, TrialResult, Verdict, merge_verdicts, signature_of
 from chaos.rundir import RunDirectory
 from chaos.sim.naming import GROUP, Name, parse_drawn
 from chaos.sim.options import DEFAULT_RUNS
@@ -59,7 +59,7 @@ class Simulation:
         self._results: list[TrialResult] = []
         self._enumerations: list[Enumeration] = []
         self._trouble: list[str] = []
-        self._failed = 0
+        self._failures: set[Signature] = set()
 
     def run(self, scenario: str, limits: Limits, seed: int) -> CampaignResult:
         """The whole campaign. Raises MisuseError when `limits` leave no trial."""
@@ -101,7 +101,7 @@ class Simulation:
         return sum(_size(ask) for ask in asks) - begun
 
     def _is_over(self, limits: Limits, deadline: float | None) -> bool:
-        has_failed = limits.stop_after is not None and self._failed >= limits.stop_after
+        has_failed = limits.stop_after is not None and len(self._failures) >= limits.stop_after
         return has_failed or (deadline is not None and self._clock() >= deadline)
 
     def _take(self, ask: Ask, value: "_Value | None", trouble: str) -> TrialResult:
@@ -114,7 +114,8 @@ class Simulation:
         else:
             results = value.results
         for result in results:
-            self._failed += result.count if result.verdict is Verdict.FAIL else 0
+            if result.verdict is Verdict.FAIL:
+                self._failures.add(signature_of(result))
             if isinstance(ask, Fixed) or result.verdict is not Verdict.PASS:
                 self._run.history.note_ended(result)
                 self._run.add_result(result)
@@ -139,8 +140,8 @@ class Simulation:
         if not any(result.trial.number for result in self._results) and not self._trouble and not left:
             raise MisuseError("no simulated trial has that step, fault or plan; chaos --backend sim --scenario NAME shows the steps")
         reasons = list(self._trouble)
-        if left and limits.stop_after is not None and self._failed >= limits.stop_after:
-            reasons.append(f"stopped after {self._failed} failed trials; {left} trials were not begun")
+        if left and limits.stop_after is not None and len(self._failures) >= limits.stop_after:
+            reasons.append(f"stopped after {len(self._failures)} different failures; at least {left} trials were not begun")
         elif left:
             reasons.append(f"the budget ended before the trials did; at least {left} were not begun")
         verdicts = [result.verdict for result in self._results] + [Verdict.UNKNOWN for _ in reasons]

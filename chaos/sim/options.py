@@ -45,6 +45,10 @@ class Given(Protocol):
     @property
     def require(self) -> str: ...
     @property
+    def audit(self) -> int | None: ...
+    @property
+    def resume(self) -> str: ...
+    @property
     def depth(self) -> int | None: ...
     @property
     def require_coverage(self) -> bool: ...
@@ -65,6 +69,8 @@ def check_simulation(given: Given, plan: tuple[Action, ...]) -> None:
         "--depth": (given.depth is not None, "belongs to real processes; a simulation draws its second and third kills from the seed"),
         "--require-coverage": (given.require_coverage, "asks for decisions that no simulated fault leads to"),
         "--require": (bool(given.require), "asks for a fault of real processes"),
+        "--audit": (given.audit is not None, "plays real trials twice; a simulated one is its seed and its number"),
+        "--resume": (bool(given.resume), "goes on with a campaign of real processes"),
     }
     for option, (is_given, why) in wrong.items():
         if is_given:

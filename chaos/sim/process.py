@@ -6,6 +6,7 @@ the lock of the log or the ledger is not left for another, as none could do more
 it had begun never stood.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import Protocol
 
@@ -123,10 +124,14 @@ class Table:
             self.buried.append(process)
 
     def bury(self) -> None:
-        """The trial is over: nothing acts any more, whatever the stacks that are given up still do."""
+        """The trial is over: nothing acts any more, whatever the stacks that are given up still do. They are unwound here, as a suspended
+        stack that refers to itself is never collected."""
         self.is_over = True
         self.current = None
         steps.become(steps.Process())
+        for process in (*self.living, *self.buried):
+            with contextlib.suppress(Exception):  # what the cleaning up of a dead process meets is nobody's
+                process.glet.throw()
         self.living.clear()
         self.buried.clear()
 

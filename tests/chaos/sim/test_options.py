@@ -20,6 +20,8 @@ def ask(**given: object) -> Request:
         ({"mode": "soak"}, "--mode chooses scenario files"),
         ({"depth": 2}, "--depth belongs to real processes"),
         ({"require": "syscall"}, "--require asks for a fault of real processes"),
+        ({"audit": 3}, "--audit plays real trials twice"),
+        ({"resume": "runs/1"}, "--resume goes on with a campaign of real processes"),
         ({"require_coverage": True}, "--require-coverage asks for decisions"),
         ({"fault": "exec"}, "whose faults are kill and freeze, not exec"),
         ({"scenario": "append"}, "unknown session 'append'; a simulation has sim-commands"),
