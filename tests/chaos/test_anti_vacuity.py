@@ -12,7 +12,7 @@ import pytest
 from chaos.catalogue import MODES
 from chaos.planted.bug import Replace, Selection
 from chaos.planted.hunt import run_campaign, run_sound
-from chaos.planted.plant import plant
+from chaos.planted.plant import INSTALLED, plant
 from chaos.results import Verdict
 from chaos.syscalls.level import STEP, SYSCALL
 from tests.chaos.syscalls.support import LACK
@@ -38,10 +38,16 @@ CASES = {
     "redrive": Case("../../scenarios/redrive/redriven.toml", "kill driver@1:intent.commit.before:1; kill driver@2:outcome.commit.before:1"),
     "checkpoint": Case("scenarios/checkpointed.toml", "kill driver@1:outcome.commit.after:2"),
     "auto": Case("../../scenarios/auto/grows.toml", "kill driver@1:outcome.commit.after:2"),
+    "faults": Case("scenarios/two-commands.toml"),
     "soak": Case(APPEND),
     SYSCALL: Case("scenarios/two-writes.toml", "", SYSCALL, "driver:syscall.fdatasync.before:9"),
 }
 """A mode each, and the other level."""
+
+ELSEWHERE = {"corrupt": "tests/chaos/corrupt", "disk": "tests/chaos/disk", "powerloss": "tests/chaos/powerloss"}
+"""Modes with trials of another kind: what else may pass there without having proved anything is tested beside them."""
+SEARCHES = {"random", "pairwise"}
+"""Modes that draw or combine the plans of the others, played and judged by the same code."""
 
 LET_GO = "reached.connection.sendall(b'\\0')"
 KILL_REMOVED = (
@@ -109,7 +115,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def test_every_mode_has_a_case() -> None:
-    assert set(CASES) == {*MODES, SYSCALL}
+    assert set(CASES) - {SYSCALL} <= set(MODES) <= {*CASES, *ELSEWHERE, *SEARCHES}
+    assert all(list((INSTALLED / ELSEWHERE[mode]).glob("test_*.py")) for mode in MODES if mode in ELSEWHERE)
     assert {name for _, name in SAMPLE} == set(MANIPULATIONS) and len({mode for mode, _ in SAMPLE}) == len(SAMPLE)
     assert set(SYSCALL_MANIPULATIONS) == set(MANIPULATIONS)
 
