@@ -35,7 +35,7 @@ CASES = {
     "recovery": Case("scenarios/one-recovery.toml", "kill shim.1@1:ended:1; kill driver@2:decided:1"),
     "lost": Case("scenarios/taken-away.toml", 'kill driver@1:outcome.commit.before:1; lose "root removed"'),
     "stale": Case("scenarios/open-file.toml", "kill driver@1:outcome.commit.after:1"),
-    "redrive": Case("../../scenarios/redrive/redriven.toml", "kill driver@1:intent.commit.before:1; kill driver@2:outcome.commit.before:1"),
+    "redrive": Case("scenarios/one-redriver.toml", "kill driver@1:intent.commit.before:1; kill driver@2:outcome.commit.before:1"),
     "checkpoint": Case("scenarios/checkpointed.toml", "kill driver@1:outcome.commit.after:2"),
     "auto": Case("../../scenarios/auto/grows.toml", "kill driver@1:outcome.commit.after:2"),
     "faults": Case("scenarios/two-commands.toml"),
