@@ -9,6 +9,7 @@
 #   make bench-image workspace images beside a bare walk, git, restic and borg; make bench-peers (as root) installs the last two
 #   make bench-space keyed commands beside a bare spawn and cua-spacesd, in the same environment as bench-log
 #   make bench-recovery from a driver's death to the next one's first step, the decision for a long session
+#   make bench-chaos kill trials from a warm zygote beside a bare loop of fork, kill and bash
 #   make bench-log the event log beside a bare insert and its peers, in an environment of its own (.venv-bench)
 #   make compare  other people's drivers (DBOS, LangGraph, in .venv-peers) and this engine, killed at the same instants; writes a page of docs
 # Nothing outside .venv, .venv-bench and .venv-peers is touched. Another interpreter: make test PYTHON=/path/to/python3
@@ -26,7 +27,7 @@ BENCH_READY := $(BENCH_VENV)/ready
 PEERS_VENV := .venv-peers
 PEERS_READY := $(PEERS_VENV)/ready
 
-.PHONY: peers-target compare chaos test soak soak-sim syscalls bench-log bench-image bench-space bench-recovery bench-peers clean planted release-check
+.PHONY: peers-target compare chaos bench-chaos test soak soak-sim syscalls bench-log bench-image bench-space bench-recovery bench-peers clean planted release-check
 
 chaos: $(READY)
 	@$(VENV)/bin/chaos --mode ci
@@ -102,6 +103,10 @@ $(PEERS_READY): docs/examples/targets/requirements.txt
 	@$(PEERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $< || \
 		echo "make: the peers could not be installed; chaos compare names them as unavailable"
 	@printf '%s\n' "$(CURDIR)" > $@
+
+# Kill trials. `make bench-chaos OPTIONS='--quick --json found.json'`.
+bench-chaos: $(BENCH_READY)
+	@$(BENCH_VENV)/bin/python -m benchmarks.chaos $(OPTIONS)
 
 bench-peers:
 	@for peer in restic borgbackup; do apt-get install --yes --quiet $$peer || \

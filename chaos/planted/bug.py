@@ -12,6 +12,7 @@ scenario = "append"               # optional, as in chaos --scenario; a file bel
 step = "driver:intent.commit.before:2"   # optional, as in chaos --step; so are fault, plan and runs
 fault = "kill"
 runs = 3
+mode = "powerloss"                # optional, as in chaos --mode
 
 [[replace]]                       # each `old` occurs exactly once in its file
 file = "eventlog/writer.py"
@@ -36,6 +37,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from chaos.catalogue import check_mode
 from chaos.options import Options
 from chaos.syscalls.level import STEP
 from eventlog.errors import MisuseError
@@ -58,7 +60,7 @@ AREAS = (
 )  # fmt: skip
 """What an engine bug breaks: the fence of the log, the order of a takeover, the order of commits, ..."""
 _ENDS = ("unknown", "fail")
-_OF_CAMPAIGNS = ("scenario", "step", "fault", "plan", "runs")
+_OF_CAMPAIGNS = ("scenario", "step", "fault", "plan", "runs", "mode")
 _KEYS = {"name", "about", "target", "area", "fast", "halts", "expect", "conformance", "suite", "given", "replace", *_OF_CAMPAIGNS}
 
 
@@ -187,7 +189,8 @@ def _selection(table: Mapping[str, Any], target: Target, given: tuple[Replace, .
         raise MisuseError(f"{file}: runs must be a number above 0, found {runs!r}")
     test = _conformance(table, target, file)
     suite = _suite(table, test, file)
-    return Selection(target, words["scenario"], words["step"], words["fault"], words["plan"], runs, given, test, suite)
+    mode = check_mode(_text(table, "mode", file)) if "mode" in table else "ci"
+    return Selection(target, words["scenario"], words["step"], words["fault"], words["plan"], runs, given, test, suite, mode)
 
 
 def _conformance(table: Mapping[str, Any], target: Target, file: Path) -> str:

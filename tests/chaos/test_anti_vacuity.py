@@ -46,7 +46,7 @@ CASES = {
 
 ELSEWHERE = {"corrupt": "tests/chaos/corrupt", "disk": "tests/chaos/disk", "powerloss": "tests/chaos/powerloss"}
 """Modes with trials of another kind: what else may pass there without having proved anything is tested beside them."""
-SEARCHES = {"random", "pairwise"}
+SEARCHES = {"random", "pairwise", "twice"}
 """Modes that draw or combine the plans of the others, played and judged by the same code."""
 
 LET_GO = "reached.connection.sendall(b'\\0')"
