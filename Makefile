@@ -4,6 +4,7 @@
 #   make soak     likewise; the long tests: all pairs of trees, 2 GiB, 100,000 files, every kill of the table, 1,000 of each race
 #   make soak-sim N=1000000 likewise; so many simulated trials, SEED=7 for another seed
 #   make syscalls likewise; kills in system calls, where there is strace
+#   make planted  likewise; known bugs in copies of the packages, which the campaigns must find: the quick ones
 #   make release-check likewise; suite, planted bugs, every campaign, soak, simulation, whatever each says, then a table (hours); OPTIONS='--list'
 #   make bench-image workspace images beside a bare walk, git, restic and borg; make bench-peers (as root) installs the last two
 #   make bench-space keyed commands beside a bare spawn and cua-spacesd, in the same environment as bench-log
@@ -26,13 +27,18 @@ BENCH_READY := $(BENCH_VENV)/ready
 PEERS_VENV := .venv-peers
 PEERS_READY := $(PEERS_VENV)/ready
 
-.PHONY: peers-target compare chaos bench-chaos test soak soak-sim syscalls bench-log bench-image bench-space bench-recovery bench-peers clean release-check
+.PHONY: peers-target compare chaos bench-chaos test soak soak-sim syscalls bench-log bench-image bench-space bench-recovery bench-peers clean planted release-check
 
 chaos: $(READY)
 	@$(VENV)/bin/chaos --mode ci
 
 syscalls: $(READY)
 	@$(VENV)/bin/chaos --level syscall --seed 1
+
+# Does the gate notice? The few that are quick; all of them with `chaos planted` and `chaos planted --harness`.
+planted: $(READY)
+	@$(VENV)/bin/chaos planted --fast
+	@$(VENV)/bin/chaos planted --fast --harness
 
 # Everything, each to its end whatever the others say; its output lies in release-check/. OPTIONS='--only planted --out DIR'.
 release-check: $(READY)

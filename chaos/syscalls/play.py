@@ -109,6 +109,7 @@ class SyscallPlay:
         self._role = role
         self._oracle = oracle
         self._clean = clean
+        self._kinds: list[str] | None = None
         self.passes: tuple[Pass, ...] = ()
         self.faults: list[Fault] = []
         self.findings: list[OracleVerdict] = []
@@ -132,7 +133,7 @@ class SyscallPlay:
         remove_cgroups(self._place)
 
     def read_kinds(self) -> list[str]:
-        """The kinds of the events in the log, in order; none where it is not one yet. Nobody may write it meanwhile."""
+        """The kinds of the events in the log, in order; none where it is not one yet. What is written meanwhile may be missing."""
         scratch = self._place.directory / "scratch-kinds"
         scratch.mkdir(exist_ok=True)
         with contextlib.suppress(OSError):  # cut while it was made: the oracles judge that
@@ -174,6 +175,8 @@ class SyscallPlay:
 
             def is_over() -> bool:
                 has_helper_ended = attached.has_ended()  # asked first, and always: it kills who is held
+                if has_helper_ended and self._kinds is None:
+                    self._kinds = self.read_kinds()  # at once: the driver may go on
                 return has_helper_ended and process.poll() is not None
 
             wait_until(is_over, DRIVER_SECS, f"driver 1 and its {self._role} to end")
@@ -202,7 +205,7 @@ class SyscallPlay:
     def _describe(self, aim: Aim, last: Pass) -> str:
         """Where the kill fell: in the call, and in the log."""
         files = f" of {last.what}" if last.what else ""
-        kinds = self.read_kinds()
+        kinds = self.read_kinds() if self._kinds is None else self._kinds
         event = f"after event {len(kinds)} {kinds[-1]}" if kinds else "before the first event"
         following = f", before event {len(kinds) + 1} {self._clean[len(kinds)]}" if len(kinds) < len(self._clean) else ""
         return f"({aim.target.moment} {aim.target}{files}, {event}{following})"

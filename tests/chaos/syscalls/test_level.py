@@ -35,9 +35,9 @@ def read_lines(run: Path, name: str) -> list[dict[str, Any]]:
 
 @needs_strace
 def test_a_small_campaign_kills_in_every_kind_of_call_and_passes(tmp_path: Path) -> None:
-    done = run_chaos(tmp_path, "--runs", "6", "--seed", "7", "--jobs", "2", "--json", "verdict.json")
+    done = run_chaos(tmp_path, "--scenario", "append", "--runs", "6", "--seed", "7", "--jobs", "2", "--json", "verdict.json")
     assert done.returncode == 0, done.stdout + done.stderr
-    repeat = "python -m chaos --mode ci --level syscall --runs 6 --seed 7"
+    repeat = "python -m chaos --mode ci --level syscall --runs 6 --scenario append --seed 7"
     lines = done.stdout.splitlines()
     assert lines[0] == lines[-1] == f"seed 7, repeat with: {repeat}"
     assert "PASS" in lines and any(line.startswith("SUMMARY runs=7 pass=7 unknown=0 fail=0 kills=6 ") for line in lines)
@@ -55,7 +55,7 @@ def test_a_small_campaign_kills_in_every_kind_of_call_and_passes(tmp_path: Path)
 @needs_strace
 def test_a_bug_that_only_unprepared_drivers_meet_is_a_failure_with_a_command_that_repeats_it(tmp_path: Path) -> None:
     plant("epoch-used-twice", "engine", EPOCH_USED_TWICE, tmp_path / "engine")
-    done = run_chaos(tmp_path, "--runs", "6", "--seed", "7", "--stop-after", "1", "--engine", "engine")
+    done = run_chaos(tmp_path, "--scenario", "append", "--runs", "6", "--seed", "7", "--stop-after", "1", "--engine", "engine")
     assert done.returncode == 1, done.stdout + done.stderr
     failed = [line for line in read_lines(tmp_path / "run", "results.jsonl") if line["verdict"] == "fail"]
     assert failed and all(line["trial"]["plan"] for line in failed)  # its clean run passes

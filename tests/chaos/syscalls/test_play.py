@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from chaos.drivers import Place
-from chaos.results import Trial, Verdict
+from chaos.results import Action, Trial, Verdict
+from chaos.scenario import load_scenario
 from chaos.syscalls.calls import KIND_OF, KINDS, parse_aim
+from chaos.syscalls.level import DEFAULT_SCENARIO
 from chaos.syscalls.play import PROOF, unprepared_environment
 from chaos.zygote_client import ProcessZygote, ZygoteError
 from tests.chaos.syscalls.support import kill_at, needs_strace, put_first, start_runner, witnessed_scenario
@@ -55,6 +57,20 @@ def test_a_kill_that_is_proved_passes_with_a_successor(runner: ProcessZygote, di
     assert [(fault.at, fault.do, fault.fired, fault.signal) for fault in result.faults] == [(STEP, "kill", True, 9)]
     assert result.drivers == ((1, -9), (2, 0))
     assert {"workspace-equals-log", "chain", "order", "witness", "fencing", "reference"} <= {one.oracle for one in result.oracles}
+
+
+@needs_strace
+@pytest.mark.parametrize("step", ["shim.1@1:syscall.pwrite64.after:1", "worker@1:syscall.pwrite64.before:1"])
+def test_a_helper_is_attached_to_at_the_gate_and_killed_and_the_place_in_the_log_is_told(
+    step: str, runner: ProcessZygote, directory: Path
+) -> None:
+    trial = Trial(1, "all-roles", (Action(step, "kill"),), "syscall", "syscall")
+    result = runner.run(load_scenario(DEFAULT_SCENARIO), trial, directory, {})
+    assert result.verdict is Verdict.PASS, result.reason
+    (fault,) = result.faults
+    assert (fault.at, fault.fired, fault.signal) == (step, True, 9)
+    assert fault.note.endswith(" attempt_started)") and parse_aim(step).target.moment in fault.note and " of ledger" in fault.note
+    assert result.drivers[-1][1] == 0
 
 
 @needs_strace
