@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from chaos.disk.device import install_device
+from chaos.disk.fault import parse_fault
 from chaos.scenario import Scenario
 from eventlog import steps
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
@@ -92,6 +94,16 @@ class Place:
     def mounted(self) -> Path:
         """There while the workspace is a file system of its own."""
         return self.directory / "mounted"
+
+    @property
+    def disk_fault(self) -> Path:
+        """Holds the fault of the disk under the next driver; while it is there a full disk stays full."""
+        return self.directory / "disk-fault"
+
+    @property
+    def disk_trace(self) -> Path:
+        """What was done to that disk."""
+        return self.directory / "disk-trace"
 
     @property
     def outside(self) -> Path:
@@ -210,6 +222,9 @@ def _drive_forked(scenario: Scenario, place: Place, environment: Mapping[str, st
     gc.disable()  # a collection would touch, and so copy, what is shared with the zygote
     steps.install(steps.hook_from_environment(environment))
     prepare()
+    if place.disk_fault.exists():
+        fault = parse_fault(*place.disk_fault.read_text("ascii").split(" ", 1))
+        install_device(place.directory, fault, place.disk_fault, place.disk_trace)
     order = Order(str(place.state), to_session(scenario, place))
     code = drive(order, read_settings(environment), Ports(JumpingClock(place), RandomIds(), find_host(place)))
     sys.stderr.flush()

@@ -125,6 +125,7 @@ class Recording(msgspec.Struct, frozen=True):
 
     `prefix` are the actions that come before the recorded steps, of which the first `saved` can be taken from a saved state; `parts` tells
     what the digest `result.final` is made of.
+    `state` is a digest of what the prefix left, where nothing of it lived any more ("": not known).
     `kill_mark` is the mark that was in force (`cgroup` or `environment`): with `environment` the death of a command whose shim was
     killed cannot be proved, so those steps are unreachable.
     """
@@ -136,6 +137,7 @@ class Recording(msgspec.Struct, frozen=True):
     prefix: tuple[Action, ...] = ()
     saved: int = 0
     parts: dict[str, Any] = {}
+    state: str = ""
 
 
 class Signature(msgspec.Struct, frozen=True):
