@@ -184,8 +184,9 @@ def _run_state(bench: Bench, scenario: Scenario, one: _State, place: Place, conv
     others[place.witness.name] = recorded.witness[: moment.witness]
     logged = {path: (content, 0o700 if content is None else 0o600) for path, content in state.logged.items()}
     lay_out(place, logged, state.tree, others, recorded.attributes)
-    is_there = read_logged(place, LOGGED) == dict(state.logged) and place.boot.is_file()
-    fault = Fault(trial.plan[-1].at, "cut", True, is_there, note="" if is_there else "the disk does not hold the state")
+    if read_logged(place, LOGGED) != dict(state.logged) or not place.boot.is_file():
+        return _tell_trouble(trial, "the disk does not hold the state that was to be laid out")
+    fault = Fault(trial.plan[-1].at, "cut", True, True)
     play = Play(scenario, place, Part((), "fork", ended(recorded)), bench.oracle)
     played = play.run_to_end()
     played.faults = [*recorded.before.faults, fault]

@@ -13,12 +13,16 @@ from chaos.step import parse_step, role_of
 
 SYNCS = ("sync", "syncfs")
 NEEDLESS = {
-    "holder.directory": "the next driver claims its root again; a record that is lost keeps nobody from the log that is there",
+    "file": "the image of the outcome restores it; it is for those who read the workspace without this engine",
     "holder.begun.directory": "the log stands by then, which says as much; the note counts only where the log is gone",
+    "holder.directory": "the next driver claims its root again; a record that is lost keeps nobody from the log that is there",
     "identity.directory": "it tells a successor which living process holds a lock (rule L4); after a loss of power none lives",
-    "identity": "likewise: a file of another boot id is taken away unread",
+    "ledger.create": "a ledger that holds zeros is made anew; the sync of its first record covers what was there before",
+    "ledger.create.directory": "a ledger that is lost is made anew; what was acknowledged is in the log",
+    "log": "SQLite's own, of the database before the WAL begins anew",
+    "wal.directory": "SQLite's own, of the WAL's name",
 }
-"""Points whose removal no cut can expose, and why they are there all the same."""
+"""Points whose removal no cut has exposed, or that are not the engine's to remove, and why they are there."""
 
 
 @dataclass(frozen=True, slots=True)
