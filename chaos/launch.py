@@ -30,7 +30,7 @@ from chaos.syscalls.level import SYSCALL
 from chaos.transcript import Transcript, read_transcript
 from chaos.trial_set import TrialSet
 from chaos.volume import NAMESPACE
-from chaos.zygote_client import ProcessZygote, Zygote, ZygoteError, zygote_command
+from chaos.zygote_client import ANSWER_SECS, ProcessZygote, Zygote, ZygoteError, zygote_command
 from eventlog.errors import MisuseError
 from recovery.labels import NOT_ACTED_ON, Label
 
@@ -39,8 +39,10 @@ Review = Callable[[CampaignResult], CampaignResult]
 
 CORRUPT, DISK = "corrupt", "disk"
 RUNNERS = {CORRUPT: "chaos.corrupt.runner", DISK: "chaos.disk.runner"}
-REQUIRED: dict[str, Require] = {CORRUPT: required_of_damage, DISK: required_of_disk}
 """The modes whose trials are no plays of plans alone, with the module that plays them."""
+REQUIRED: dict[str, Require] = {CORRUPT: required_of_damage, DISK: required_of_disk}
+OWN_ANSWER_SECS = 900.0
+"""One answer of theirs is several sessions and a score of commands, each with a deadline of its own."""
 
 
 UNREACHABLE_LABELS = {
@@ -99,7 +101,8 @@ def start_processes(run: RunDirectory, engine: Path | None, runner: str = "", mo
     """What starts the real zygotes of a run (with another `runner` than their own where one is named, in mount namespaces of their own with
     `mounts`); their standard error goes to its directory."""
     command = [*(NAMESPACE if mounts else ()), *zygote_command(engine), *(["--runner", runner] if runner else [])]
-    return lambda slot: ProcessZygote(command, run.path / "zygotes" / f"{slot}.txt", slot=slot)
+    answer_secs = OWN_ANSWER_SECS if runner in RUNNERS.values() else ANSWER_SECS
+    return lambda slot: ProcessZygote(command, run.path / "zygotes" / f"{slot}.txt", answer_secs, slot=slot)
 
 
 @contextlib.contextmanager
