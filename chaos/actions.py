@@ -26,6 +26,7 @@ A plan is a list of actions, carried out one after the other. In text they are j
     person "COMMAND"            a person runs `recovery COMMAND`, the state directory its first argument, as the next driver
     fail driver@EPOCH "FILES" "FAULT"  that driver is started on a disk that fails so (mode disk; chaos/disk/fault.py), and its end awaited
     corrupt "WHAT" "DAMAGE"     bytes of a file of the session are others (mode corrupt; chaos/corrupt/damage.py)
+    cut STEP                    the power is lost while this operation on the disk is under way (mode powerloss)
 
 Without `start` the next driver begins when none runs any more and the session is not finished. What is still held when the plan has
 ended is released, and the session driven to its end.
@@ -67,6 +68,7 @@ VERBS: Mapping[str, Verb] = {
     "turn": Verb("somebody else makes something of another type of a path", ("at", ""), "path"),
     "jump": Verb("the clock that drivers read jumps", ("at", ""), "time"),
     "lose": Verb("something of the session is taken away", ("at", ""), "loss"),
+    "cut": Verb("the power is lost while this is under way (--mode powerloss)", ("at",)),
     "keep": Verb("the log's files are copied, to be put back later", ("at",), "copy"),
     "parked": Verb("a driver must have ended with 78 and these words", ("who",), "sentence"),
     "person": Verb("a person runs a command of recovery as the next driver", (), "command"),

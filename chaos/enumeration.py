@@ -50,8 +50,7 @@ def enumerate_trials(recording: Recording, scenario: Scenario, trial_set: TrialS
     is passed.
     Raises MisuseError when the recording holds what is no step.
     """
-    where = f"recording of {recording.scenario}"
-    steps = tuple(dict.fromkeys(format_step(parse_step(step, where)) for step in recording.steps))
+    steps = find_distinct(recording)
     if scenario.plan:
         aimed = {action.at for action in scenario.plan if action.do == "kill"}
         left_out = tuple(Unreachable(step, "not in this scenario") for step in steps if step not in aimed)
@@ -71,6 +70,12 @@ def enumerate_trials(recording: Recording, scenario: Scenario, trial_set: TrialS
         for number, (plan, entry, fault) in enumerate(plans, first_number)
     )
     return Enumeration(recording.scenario, steps, trials, unreachable, recording.kill_mark, recording.prefix, frozen, not_frozen, done.do)
+
+
+def find_distinct(recording: Recording) -> tuple[str, ...]:
+    """The steps of a recording, each once, in the order passed. Raises MisuseError when it holds what is no step."""
+    where = f"recording of {recording.scenario}"
+    return tuple(dict.fromkeys(format_step(parse_step(step, where)) for step in recording.steps))
 
 
 def _name_fault(trial_set: TrialSet, prefix: Sequence[Action]) -> str:

@@ -69,8 +69,8 @@ def _select(trial: Trial) -> list[str]:
     """The options that choose this trial among those of its scenario."""
     if is_clean(trial):
         return []
-    if trial.entry == "syscall":
-        return ["--step", trial.plan[0].at]
+    if trial.entry in ("syscall", "power"):
+        return ["--step", trial.plan[-1].at]
     first = trial.plan[0]
     if trial.entry == "exec":
         return ["--step", first.at, "--fault", "exec"]
