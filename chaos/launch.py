@@ -50,8 +50,10 @@ POWERLOSS_SECS = 900.0
 
 CORRUPT, DISK = "corrupt", "disk"
 RUNNERS = {CORRUPT: "chaos.corrupt.runner", DISK: "chaos.disk.runner", POWERLOSS: POWERLOSS_RUNNER}
-REQUIRED: dict[str, Require] = {CORRUPT: required_of_damage, DISK: required_of_disk}
 """The modes whose trials are no plays of plans alone, with the module that plays them."""
+REQUIRED: dict[str, Require] = {CORRUPT: required_of_damage, DISK: required_of_disk}
+OWN_ANSWER_SECS = 900.0
+"""One answer of disks and damage is several sessions and a score of commands, each with a deadline of its own."""
 
 
 UNREACHABLE_LABELS = {
@@ -111,6 +113,7 @@ def start_processes(run: RunDirectory, engine: Path | None, runner: str = "", mo
     `mounts`); their standard error goes to its directory."""
     command = [*(NAMESPACE if mounts else ()), *zygote_command(engine), *(["--runner", runner] if runner else [])]
     patience = {RUNNERS[POWERLOSS]: POWERLOSS_SECS, SIM_RUNNER: BATCH_SECS, RUNNER: SYSCALL_ANSWER_SECS}
+    patience |= dict.fromkeys((RUNNERS[CORRUPT], RUNNERS[DISK]), OWN_ANSWER_SECS)
     return lambda slot: ProcessZygote(command, run.path / "zygotes" / f"{slot}.txt", patience.get(runner, ANSWER_SECS), slot=slot)
 
 
