@@ -169,7 +169,7 @@ class TargetPlay:
                     raise TimeoutError(f"waited {self._target.patience_secs:g} s for {what}{where}")
                 if "announced" in ready:
                     # First: a process may wait at its step while the one that was started has ended.
-                    self._deal_with(_accept(listener), pid, descriptor)
+                    self._deal_with(_accept(listener, len(self._played.ends) + 1), pid, descriptor)
                 elif "ended" in ready:
                     return
 
@@ -220,21 +220,26 @@ def read_passes(place: TargetPlace) -> tuple[str, ...]:
     return tuple(format_aim(one) for one in list_aims("driver", passes))
 
 
+def name_in_start(step: str, start: int) -> str:
+    """A step under the number of its start, also where the process, a driver of this engine that finds its epoch itself, calls that 0."""
+    return step if step.startswith("redriver@") else step.replace("@0:", f"@{start}:", 1)
+
+
 def read_announced(file: Path) -> tuple[str, ...]:
-    """The steps that a trace holds, in the order passed; none when nothing was announced."""
+    """The steps that the trace of one clean run holds, in the order passed; none when nothing was announced."""
     try:
         lines = file.read_text("utf-8", "replace").splitlines()
     except FileNotFoundError:
         return ()
-    return tuple(line.rpartition(" ")[0] for line in lines)
+    return tuple(name_in_start(line.rpartition(" ")[0], 1) for line in lines)
 
 
-def _accept(listener: socket.socket) -> Announced:
-    """Who announces itself now. What sends no whole line is let go."""
+def _accept(listener: socket.socket, start: int) -> Announced:
+    """Who announces itself now, in this start. What sends no whole line is let go."""
     connection, _ = listener.accept()
     connection.settimeout(LINE_SECS)
     text = b""
     with contextlib.suppress(TimeoutError, ConnectionError):
         while b"\n" not in text and (received := connection.recv(4096)):
             text += received
-    return Announced(text.decode("utf-8", "replace").strip().rpartition(" ")[0], connection)
+    return Announced(name_in_start(text.decode("utf-8", "replace").strip().rpartition(" ")[0], start), connection)

@@ -80,7 +80,7 @@ def _read_steps(target: Target, place: TargetPlace) -> tuple[tuple[str, ...], st
     try:
         if target.is_traced:
             return read_passes(place), ""
-        steps = [step for step in read_announced(place.trace) if "@0:" not in step]
+        steps = read_announced(place.trace)
         for step in steps:
             parse_step(step)
     except TraceError as error:

@@ -69,6 +69,11 @@ def test_kills_follow_each_other(runner: TargetZygote, tmp_path: Path) -> None:
     assert (result.verdict, result.drivers) == (Verdict.PASS, ((1, -9), (2, -9), (3, -9), (4, 0)))
 
 
+def test_a_driver_that_does_not_know_its_epoch_is_that_of_its_start_and_a_redriver_has_none() -> None:
+    assert play.name_in_start("driver@0:floor.commit.before:1", 3) == "driver@3:floor.commit.before:1"
+    assert play.name_in_start("driver@2:a:1", 3) == "driver@2:a:1" and play.name_in_start("redriver@0:a:1", 3) == "redriver@0:a:1"
+
+
 def test_a_step_that_is_never_passed_makes_the_trial_unknown(runner: TargetZygote, tmp_path: Path) -> None:
     result = kill(runner, TARGET, tmp_path / "trial", "driver@1:renamed:1")
     assert result.verdict is Verdict.UNKNOWN and "did not fire: kill driver@1:renamed:1" in result.reason
