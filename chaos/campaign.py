@@ -20,7 +20,7 @@ import msgspec
 
 from chaos.actions import format_action, format_plan
 from chaos.audit import Key, choose_audited, compare, judge_audit, key_of
-from chaos.depth import LEAST, Depth, choose_deeper, draw_trials, make_deeper_set
+from chaos.depth import LEAST, SECOND, Depth, choose_deeper, draw_trials, make_deeper_set, prune_equal
 from chaos.done import NOTHING, Done
 from chaos.enumeration import Enumeration, add_trial, enumerate_trials
 from chaos.plan import find_fired, find_unfired, select_trials
@@ -52,7 +52,8 @@ class Limits:
     @property
     def kills(self) -> int:
         """How many kills a trial may have. Where trials are chosen otherwise, third ones are not looked for."""
-        return 2 if self.step or self.plan or self.fault not in ("", "deeper") else self.depth.kills
+        named = ("", "again", "deeper") if self.depth.least < LEAST else ("", "deeper")
+        return self.depth.least - 1 if self.step or self.plan or self.fault not in named else self.depth.kills
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ class Campaign:
                 recording = zygote.record(work.scenario, work.trial_set.before, directory)
                 required = self._require(work.scenario, work.trial_set.before)
                 # A kill that the session went on after needs no recovery, so that none is left to be killed again.
-                checked = distrust_recording(recording, required, work.trial_set.label, may_end=work.trial_set.depth >= LEAST)
+                checked = distrust_recording(recording, required, work.trial_set.label, may_end=work.trial_set.depth >= SECOND)
                 return msgspec.structs.replace(checked, result=self._keep(checked.result, directory))
 
         lost: list[str] = []
@@ -235,10 +236,11 @@ class Campaign:
     def _go_deeper(self, made: list[_Made], limits: Limits, seed: int) -> list[Recording]:
         """Add what is made of third kills and deeper ones to `made`; the clean runs that this took."""
         recordings: list[Recording] = []
-        above = [one for one in made if one.work.trial_set.label]
-        for kills in range(LEAST, limits.kills + 1):
+        seen: set[tuple[str, str]] = set()
+        above = [one for one in made if one.work.trial_set.label or limits.depth.least < LEAST]
+        for kills in range(limits.depth.least, limits.kills + 1):
             sets = {id(trial): one for one in above for trial in one.enumeration.trials}
-            named = [(one.work.group, trial) for one in above for trial in one.enumeration.trials]
+            named = [(one.work.group, trial) for one in above for trial in one.enumeration.trials if limits.depth.may_follow(trial)]
             chosen = choose_deeper(named, limits.depth.pairs, seed)
             if not chosen:
                 break
@@ -252,6 +254,7 @@ class Campaign:
             for work, recording in zip(works, found, strict=True):
                 if recording.result.verdict is Verdict.PASS:
                     one = self._enumerate_one(recording, work.scenario, work.trial_set, self._number(work))
+                    one = prune_equal(one, recording.state if kills == SECOND else "", seen)
                     above.append(self._make(work, recording, draw_trials(one, limits.depth.draws, seed)))
             made += above
             recordings += found

@@ -6,18 +6,21 @@ from pathlib import Path
 
 from chaos.depth import Depth
 from chaos.scenario import Scenario, load_scenario
+from chaos.swarm.draws import draw_scenarios
 from chaos.trial_set import TrialSet, narrow, widen
 from eventlog.errors import MisuseError
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """A mode: what it does, the folders of its scenarios, what it makes of their sets of trials, how deep it kills inside recovery."""
+    """A mode: what it does, the folders of its scenarios, what it makes of their sets of trials, how deep it kills inside recovery. One
+    that has no folders draws its scenarios: from the seed, for so many trials, or the one of a name."""
 
     about: str
     folders: tuple[str, ...]
     choose_sets: Callable[[tuple[TrialSet, ...]], tuple[TrialSet, ...]]
     depth: Depth = Depth()
+    draw: Callable[[int, int | None, str], list[Scenario]] | None = None
 
 
 def _keep(sets: tuple[TrialSet, ...]) -> tuple[TrialSet, ...]:
@@ -26,6 +29,11 @@ def _keep(sets: tuple[TrialSet, ...]) -> tuple[TrialSet, ...]:
 
 def _keep_recoveries(sets: tuple[TrialSet, ...]) -> tuple[TrialSet, ...]:
     return tuple(one for one in sets if one.label)
+
+
+def _keep_kills(sets: tuple[TrialSet, ...]) -> tuple[TrialSet, ...]:
+    """The sets of plain kills, without their freezes."""
+    return tuple(replace(one, freeze=()) for one in sets if not (one.label or one.does or one.back or one.race or one.then))
 
 
 MODES = {
@@ -63,10 +71,32 @@ MODES = {
     "auto": Mode(
         "sessions that go from the log to a checkpoint store when a limit is crossed: killed at every step of that", ("auto",), _keep
     ),
+    "powerloss": Mode(
+        "the power is lost at every operation on the disk of scenarios/powerloss: a driver recovers from each state that the disk may hold",
+        ("powerloss",), _keep,
+    ),
+    "disk": Mode(
+        "the disk fails under a driver, at every write, sync, read, creation and new name of its log, ledger, output, checkpoints and "
+        "workspace, in a call and in a recovery; then there is room again",
+        ("disk",), _keep,
+    ),
     "faults": Mode(
         "what others do to a session: edits of every type, the log put back by one to three commits, clocks that jump, floods and hung "
         "commands, the space ended behind a driver's back, races of three drivers",
         ("faults",), _keep,
+    ),
+    "twice": Mode(
+        "exhaustive depth 2: after each kill of the sets without a label a second kill at each step of the recovery from it, but for those "
+        "that left a state equal to that of another",
+        ("ci", "regression"), _keep_kills, Depth(2, least=2),
+    ),
+    "pairwise": Mode(
+        "pairs of faults: each two kinds of kills, freezes, edits, losses and jumps of the clock in one trial, in either order",
+        ("search",), _keep,
+    ),
+    "random": Mode(
+        "a swarm: workloads and plans drawn from the seed, with some kinds of faults each; what was drawn stands in config.json", (), _keep,
+        draw=draw_scenarios,
     ),
     "corrupt": Mode(
         "files of a session that was cut or has finished are damaged, a bit, a block or an end at a time: every command tells it, or "
@@ -115,13 +145,17 @@ def _choose_sets(mode: str, scenarios: Sequence[Scenario]) -> Sequence[Scenario]
     return [one for one in chosen if one.trials]
 
 
-def choose(mode: str, wanted: str, root: Path = SCENARIOS) -> Sequence[Scenario]:
-    """The scenarios to run: all of the mode for "", the one of that name, or the one in the file `wanted` (ends in .toml or holds a /)."""
+def choose(mode: str, wanted: str, root: Path = SCENARIOS, seed: int = 0, runs: int | None = None) -> Sequence[Scenario]:
+    """The scenarios to run: all of the mode for "", the one of that name, or the one in the file `wanted` (ends in .toml or holds a /).
+    A mode that draws them does so from the seed, for `runs` trials."""
     if wanted.endswith(".toml") or "/" in wanted:
         chosen = _choose_sets(mode, [load_scenario(Path(wanted))])
         if not chosen:
             raise MisuseError(f"{wanted}: has no set of trials for mode {mode}, which takes those with a label; use another mode")
         return chosen
+    draw = MODES[check_mode(mode)].draw
+    if draw is not None:
+        return draw(seed, runs, wanted)
     scenarios = _choose_sets(mode, load_mode(mode, root))
     chosen = [scenario for scenario in scenarios if wanted in ("", scenario.name)]
     if not chosen:

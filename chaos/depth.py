@@ -15,6 +15,9 @@ from chaos.enumeration import Enumeration, Unreachable
 from chaos.results import Trial
 from chaos.trial_set import TrialSet
 
+EQUAL = "equal state"
+"""Why a second kill is not made: another first kill left the same log, image and ledger, and nothing alive."""
+SECOND = 2
 LEAST = 3
 """The depth from which this module makes the trials: one and two kills are sets of trials in scenarios."""
 
@@ -22,11 +25,17 @@ LEAST = 3
 @dataclass(frozen=True, slots=True)
 class Depth:
     """How deep a campaign kills: at most `kills` a trial. From the third kill on it goes on from `pairs` of the trials one kill less deep,
-    and draws `draws` of the steps that each passes; 0 means all."""
+    and draws `draws` of the steps that each passes; 0 means all. With `least` 2 second kills are made so too: after every first one, at
+    every step of the recovery from it."""
 
     kills: int = 2
     pairs: int = 0
     draws: int = 0
+    least: int = LEAST
+
+    def may_follow(self, trial: Trial) -> bool:
+        """Whether kills inside its recovery are looked for: from the second kill on they are for plain kills of a forked driver."""
+        return self.least > SECOND or (trial.fault in ("kill", "again", "deeper") and trial.entry == "fork")
 
 
 def choose_deeper(trials: Sequence[tuple[str, Trial]], wanted: int, seed: int) -> list[Trial]:
@@ -58,6 +67,18 @@ def draw_trials(one: Enumeration, wanted: int, seed: int) -> Enumeration:
     drawn = {trial.plan[-1].at for trial in trials}
     left = tuple(Unreachable(trial.plan[-1].at, "not drawn") for trial in one.trials if trial.plan[-1].at not in drawn)
     return replace(one, trials=trials, unreachable=(*one.unreachable, *left))
+
+
+def prune_equal(one: Enumeration, state: str, seen: set[tuple[str, str]]) -> Enumeration:
+    """The enumeration without its trials where another crash of the same scenario has left the same `state` ("": not known): recovery can
+    do nothing there that it was not killed in already. `seen` are the scenarios and states until now."""
+    if not state:
+        return one
+    if (one.scenario, state) not in seen:
+        seen.add((one.scenario, state))
+        return one
+    left = tuple(Unreachable(trial.plan[-1].at, EQUAL) for trial in one.trials)
+    return replace(one, trials=(), unreachable=(*one.unreachable, *left))
 
 
 def replace_number(trial: Trial, number: int) -> Trial:

@@ -14,8 +14,8 @@ from chaos.trial_set import TrialSet
 from eventlog.errors import MisuseError
 
 EXEC_STEP = "driver@1:outcome.commit.before:1"
-OF_OWN_RUNNERS = ("corrupt",)
-"""What is done by trials that a runner of their own plays: entry and fault have its name."""
+OF_OWN_RUNNERS = {"corrupt": ("corrupt", "corrupt"), "fail": ("fork", "disk")}
+"""What is done by trials that a runner of their own plays, with entry and fault of such a trial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,7 @@ def enumerate_trials(recording: Recording, scenario: Scenario, trial_set: TrialS
     is passed.
     Raises MisuseError when the recording holds what is no step.
     """
-    where = f"recording of {recording.scenario}"
-    steps = tuple(dict.fromkeys(format_step(parse_step(step, where)) for step in recording.steps))
+    steps = find_distinct(recording)
     if scenario.plan:
         aimed = {action.at for action in scenario.plan if action.do == "kill"}
         left_out = tuple(Unreachable(step, "not in this scenario") for step in steps if step not in aimed)
@@ -71,6 +70,12 @@ def enumerate_trials(recording: Recording, scenario: Scenario, trial_set: TrialS
         for number, (plan, entry, fault) in enumerate(plans, first_number)
     )
     return Enumeration(recording.scenario, steps, trials, unreachable, recording.kill_mark, recording.prefix, frozen, not_frozen, done.do)
+
+
+def find_distinct(recording: Recording) -> tuple[str, ...]:
+    """The steps of a recording, each once, in the order passed. Raises MisuseError when it holds what is no step."""
+    where = f"recording of {recording.scenario}"
+    return tuple(dict.fromkeys(format_step(parse_step(step, where)) for step in recording.steps))
 
 
 def _name_fault(trial_set: TrialSet, prefix: Sequence[Action]) -> str:
@@ -94,7 +99,7 @@ def _has_exec(steps: Sequence[str], trial_set: TrialSet) -> bool:
 def add_trial(one: Enumeration, plan: tuple[Action, ...]) -> Enumeration:
     """The enumeration with one trial more, of a plan that somebody gave."""
     number = max((trial.number for trial in one.trials), default=0) + 1
-    entry, fault = (one.does, one.does) if one.does in OF_OWN_RUNNERS else ("fork", "kill")
+    entry, fault = OF_OWN_RUNNERS.get(one.does, ("fork", "kill"))
     return replace(one, trials=(*one.trials, Trial(number, one.scenario, plan, entry, fault)))
 
 

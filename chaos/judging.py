@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from chaos.drivers import Place
 from chaos.results import OracleVerdict, Verdict
 
 _ABSENT = "absent"
@@ -66,6 +67,22 @@ class OracleProcess:
         if "head" not in answer:
             raise OSError(f"the head of {log} cannot be read: {answer.get('error')}")
         return int(answer["head"])
+
+    def digest_state(self, place: Place, stream: str) -> str:
+        """A digest of the state that a crash left in a place where nothing lives any more. Raises OSError."""
+        paths = {"log": place.state / "log.sqlite", "scratch": place.directory / "scratch", "workspace": place.work,
+                 "quarantine": place.find_quarantine(), "ledger": place.ledger}  # fmt: skip
+        answer = json.loads(self._ask({"op": "state", "stream": stream, **{name: str(path) for name, path in paths.items()}}))
+        if "state" not in answer:
+            raise OSError(f"the state in {place.directory} cannot be read: {answer.get('error')}")
+        return str(answer["state"])
+
+    def read_kinds(self, log: Path, scratch: Path, stream: str) -> list[tuple[int, str]]:
+        """Seq and kind of each event of a stream, as `read_head` reads. Raises OSError."""
+        answer = json.loads(self._ask({"op": "kinds", "log": str(log), "scratch": str(scratch), "stream": stream}))
+        if "kinds" not in answer:
+            raise OSError(f"the events of {log} cannot be read: {answer.get('error')}")
+        return [(seq, kind) for seq, kind in answer["kinds"]]
 
     def _ask(self, request: Mapping[str, Any]) -> bytes:
         if self._process is None or self._process.poll() is not None:

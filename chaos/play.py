@@ -12,20 +12,21 @@ from collections.abc import Callable
 
 from chaos.drivers import Place
 from chaos.ends import look
+from chaos.liveness import drive_to_end
 from chaos.played import MOST_DRIVERS, QUIET_SECS, Listing, Observer, Part, Played, Woken, unplayed
 from chaos.processes import end_everything, kill_child, reap_all, wait_all_ended
 from chaos.results import OracleVerdict, Verdict
 from chaos.scenario import Scenario
 from chaos.scene import Scene
 from chaos.stage import DRIVER_SECS, Stage, trace_size
-from chaos.starts import count_started, start_next
+from chaos.starts import start_next
 from chaos.verbs.changes import doubt_jumps
 from chaos.verbs.table import carry_out
 
 __all__ = ["MOST_DRIVERS", "QUIET_SECS", "Listing", "Observer", "Part", "Play", "Played", "Woken", "unplayed"]
 
 STARTS = ("start", "person")
-NEEDS_NO_PROCESS = ("start", "edit", "turn", "jump", "lose", "parked", "person")
+NEEDS_NO_PROCESS = ("start", "edit", "turn", "jump", "lose", "parked", "person", "fail")
 """Verbs that need no process when they name no step: no driver is started before them."""
 
 
@@ -102,16 +103,7 @@ class Play:
             if pid in scene.stage.running().values():
                 kill_child(pid)  # the plan did not come to wake it
                 scene.killed |= {epoch for epoch, driver in scene.stage.running().items() if driver == pid}
-        deadline = time.monotonic() + DRIVER_SECS
-        while not scene.is_over:
-            if not scene.stage.running():
-                if count_started(scene) >= MOST_DRIVERS:
-                    break
-                start_next(scene)
-                deadline = time.monotonic() + DRIVER_SECS
-            look(scene, f"driver {scene.stage.newest} to end", deadline)
-        while scene.stage.running():
-            look(scene, "every driver to end", deadline)
+        drive_to_end(scene)
         if wait_all_ended(scene.list_left_behind(), QUIET_SECS):
             reap_all(scene.observer.pid)
 

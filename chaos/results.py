@@ -44,7 +44,7 @@ class Trial(msgspec.Struct, frozen=True):
     """One scenario x one plan. `entry` is `fork` (from the warm zygote), `exec` (the real command) or `syscall` (the same under strace).
 
     `fault` is the name in `FAULTS` under which it is counted. The first `saved` actions of the plan may be taken from a saved state
-    instead of being played.
+    instead of being played. `seed` draws what the trial samples by itself: the states of a power loss.
     """
 
     number: int
@@ -53,6 +53,7 @@ class Trial(msgspec.Struct, frozen=True):
     entry: str = "fork"
     fault: str = "kill"
     saved: int = 0
+    seed: int = 0
 
 
 class Alive(msgspec.Struct, frozen=True):
@@ -95,7 +96,8 @@ class TrialResult(msgspec.Struct, frozen=True):
     """All that a report needs of one trial. `drivers` holds (epoch, exit code or minus the signal) in the order of their ends,
     `decisions` the labels in the order decided, `digest` the history digest, `final` a digest of the state that the session ended in,
     `lost_calls` how many acknowledged calls the log's head has not, of `bound` that may be lost. `count` is how many trials it stands for:
-    simulated ones that passed alike are counted together (chaos/README, "Simulation")."""
+    simulated ones that passed alike are counted together (chaos/README, "Simulation"). A power loss was tried with `states`
+    of the disk; `pruned` were equal to others."""
 
     trial: Trial
     verdict: Verdict
@@ -114,6 +116,8 @@ class TrialResult(msgspec.Struct, frozen=True):
     lost_calls: int = 0
     bound: int = 0
     count: int = 1
+    states: int = 0
+    pruned: int = 0
 
 
 class Recording(msgspec.Struct, frozen=True):
@@ -121,6 +125,7 @@ class Recording(msgspec.Struct, frozen=True):
 
     `prefix` are the actions that come before the recorded steps, of which the first `saved` can be taken from a saved state; `parts` tells
     what the digest `result.final` is made of.
+    `state` is a digest of what the prefix left, where nothing of it lived any more ("": not known).
     `kill_mark` is the mark that was in force (`cgroup` or `environment`): with `environment` the death of a command whose shim was
     killed cannot be proved, so those steps are unreachable.
     """
@@ -132,6 +137,7 @@ class Recording(msgspec.Struct, frozen=True):
     prefix: tuple[Action, ...] = ()
     saved: int = 0
     parts: dict[str, Any] = {}
+    state: str = ""
 
 
 class Signature(msgspec.Struct, frozen=True):

@@ -63,6 +63,11 @@ class SavedStates:
                 return length
         return 0
 
+    def find_copy(self, scenario: Scenario, actions: tuple[Action, ...], directory: Path) -> Path | None:
+        """The copy of the state after `actions`, where that was saved."""
+        state = self._find(scenario, actions, directory) if actions else None
+        return None if state is None else state.copy
+
     def _find(self, scenario: Scenario, actions: tuple[Action, ...], directory: Path) -> SavedState | None:
         key = (scenario, actions, directory)
         if key not in self._states:

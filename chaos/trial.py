@@ -51,11 +51,13 @@ class Bench:
 def record_scenario(bench: Bench, scenario: Scenario, prefix: tuple[Action, ...], directory: Path) -> Recording:
     """A run in which nothing is done but `prefix`: the steps after it, and its own verdict."""
     saved = bench.saved.find_longest(scenario, prefix, directory)
+    copy = bench.saved.find_copy(scenario, prefix, directory) if saved == len(prefix) else None
+    state = "" if copy is None else bench.oracle.digest_state(Place(copy), scenario.name)
     trial = Trial(0, scenario.name, prefix, fault="", saved=saved)
     result, played, judgement = _run(bench, scenario, trial, directory, {})
     place = Place(directory)
     steps = read_steps(place, played.recorded_from)
-    return Recording(scenario.name, steps, result, read_kill_mark(place), prefix, saved, judgement.final_parts or {})
+    return Recording(scenario.name, steps, result, read_kill_mark(place), prefix, saved, judgement.final_parts or {}, state)
 
 
 def read_kill_mark(place: Place) -> str:

@@ -61,7 +61,7 @@ class TrialSet:
     @property
     def is_inside_recovery(self) -> bool:
         """Whether only the steps of recovery are killed."""
-        return bool(self.label) or self.depth > 2
+        return bool(self.label) or self.depth > 1
 
 
 def parse_trial_sets(tables: Any, where: str) -> tuple[TrialSet, ...]:

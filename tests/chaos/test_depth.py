@@ -1,7 +1,9 @@
 """Third kills: from which second ones they go on, and which are drawn; by the seed alone, and nothing is left out in silence."""
 
+from dataclasses import replace
+
 from chaos.actions import parse_plan
-from chaos.depth import choose_deeper, draw_trials, make_deeper_set
+from chaos.depth import choose_deeper, draw_trials, make_deeper_set, prune_equal
 from chaos.enumeration import Enumeration
 from chaos.results import Trial
 from chaos.trial_set import TrialSet
@@ -40,3 +42,16 @@ def test_a_deeper_set_goes_on_from_the_whole_plan_with_the_roles_of_the_set_abov
     above = TrialSet(kill=("driver",), label="adopt_exit", converges=False)
     made = make_deeper_set(MANY[0][1], above, 3)
     assert (made.before, made.kill, made.depth, made.converges, made.label) == (MANY[0][1].plan, ("driver",), 3, False, "")
+
+
+def test_a_first_kill_that_left_the_same_state_as_another_is_not_followed_and_its_steps_say_so() -> None:
+    seen: set[tuple[str, str]] = set()
+    trials = tuple(trial for _, trial in MANY)
+    one = Enumeration("small", tuple(trial.plan[-1].at for trial in trials), trials, ())
+    assert prune_equal(one, "", seen) == prune_equal(one, "", seen) == one, "a state that is not known equals none"
+    assert prune_equal(one, "aa", seen) == one
+    assert prune_equal(one, "bb", seen) == one
+    pruned = prune_equal(one, "aa", seen)
+    assert pruned.trials == ()
+    assert [left.step for left in pruned.unreachable if left.reason == "equal state"] == [trial.plan[-1].at for trial in one.trials]
+    assert prune_equal(replace(one, scenario="another"), "aa", seen).trials == one.trials

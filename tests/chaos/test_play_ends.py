@@ -10,8 +10,9 @@ from chaos import play as module
 from chaos import scene as scene_module
 from chaos.actions import parse_plan
 from chaos.drivers import Place
-from chaos.play import MOST_DRIVERS, Observer, Part, Play, Played
-from chaos.results import Alive, Verdict
+from chaos.liveness import MOST_STARTS
+from chaos.play import Observer, Part, Play, Played
+from chaos.results import Alive, OracleVerdict, Verdict
 from chaos.scenario import Scenario
 from chaos.stage import Ended, Reached
 from tests.chaos.fakes import BlindObserver, make_scenario
@@ -94,18 +95,39 @@ def perform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Perform:
 
 def test_a_driver_that_finishes_ends_the_session(perform: Perform) -> None:
     played = perform(FakeStage({}))
-    assert (played.ends, played.findings, played.trouble) == ([Ended(1, 0)], [], "")
+    assert (played.ends, failures(played), played.trouble) == ([Ended(1, 0)], [], "")
 
 
 def test_a_driver_that_says_try_again_is_followed_by_the_next(perform: Perform) -> None:
     played = perform(FakeStage({1: 1, 2: 1}))
     assert played.ends == [Ended(1, 1), Ended(2, 1), Ended(3, 0)]
-    assert played.findings == []
+    assert failures(played) == []
 
 
-def test_drivers_that_only_say_try_again_come_to_an_end(perform: Perform) -> None:
-    played = perform(FakeStage(dict.fromkeys(range(1, 99), 1)))
-    assert [ended.epoch for ended in played.ends] == list(range(1, MOST_DRIVERS + 1))
+def failures(played: Played) -> list[OracleVerdict]:
+    return [one for one in played.findings if one.verdict is not Verdict.PASS]
+
+
+@pytest.mark.parametrize("plan", ["", "start; end driver@1", "start; end driver@1; start; end driver@2"])
+def test_drivers_that_only_say_try_again_fail_liveness_three_starts_after_the_plan(plan: str, perform: Perform) -> None:
+    played = perform(FakeStage(dict.fromkeys(range(1, 99), 1)), plan)
+    assert len(played.ends) == plan.count("end") + MOST_STARTS
+    newest = len(played.ends)
+    assert [(one.oracle, one.detail) for one in failures(played)] == [
+        ("liveness", "3 drivers after the last fault, each of which said 1 (try again), and the session is not finished: "
+         f"last words of {newest}")
+    ]  # fmt: skip
+
+
+def test_a_session_that_ends_at_the_third_start_is_alive_and_liveness_says_so(perform: Perform) -> None:
+    played = perform(FakeStage({1: 1, 2: 1}))
+    assert [(one.oracle, one.verdict, one.detail) for one in played.findings] == [
+        ("liveness", Verdict.PASS, "over after 3 driver starts since the last fault")
+    ]
+
+
+def test_a_driver_that_does_not_end_proves_nothing_of_liveness(perform: Perform) -> None:
+    assert perform(FakeStage({}, never=(1,))).findings == []
 
 
 @pytest.mark.parametrize("code", [70, 75, 78, -11, -9])
@@ -122,30 +144,30 @@ OVERTAKEN = "start; start; end driver@2; end driver@1"
 def test_a_superseded_driver_that_ends_with_75_is_as_it_must_be(perform: Perform) -> None:
     played = perform(FakeStage({1: 75}, last=(1,)), OVERTAKEN)
     assert played.ends == [Ended(2, 0), Ended(1, 75, superseded=True)]
-    assert (played.findings, [fault.fired for fault in played.faults]) == ([], [True] * 4)
+    assert (failures(played), [fault.fired for fault in played.faults]) == ([], [True] * 4)
 
 
 @pytest.mark.parametrize("code", [1, 70, 78, -9])
 def test_a_superseded_driver_that_ends_otherwise_is_a_failure(code: int, perform: Perform) -> None:
     played = perform(FakeStage({1: code}, last=(1,)), OVERTAKEN)
-    assert [(one.oracle, one.verdict) for one in played.findings] == [("fencing-exit", Verdict.FAIL)]
+    assert [(one.oracle, one.verdict) for one in failures(played)] == [("fencing-exit", Verdict.FAIL)]
     assert played.findings[0].detail == f"the superseded driver 1 ended with {code} instead of 75: last words of 1"
 
 
 def test_a_superseded_driver_that_never_raised_its_floor_may_find_the_session_finished(perform: Perform) -> None:
-    assert perform(FakeStage({1: 0}, last=(1,)), OVERTAKEN).findings == []
+    assert perform(FakeStage({1: 0}, last=(1,)), OVERTAKEN).findings[:-1] == []
 
 
 def test_a_superseded_driver_that_had_raised_its_floor_may_not(perform: Perform) -> None:
     played = perform(FakeStage({1: 0}, last=(1,), passes=("floor.commit.after",)), OVERTAKEN)
-    assert [one.oracle for one in played.findings] == ["fencing-exit"]
+    assert [one.oracle for one in failures(played)] == ["fencing-exit"]
 
 
 def test_drivers_of_a_saved_state_are_counted_on_from(perform: Perform) -> None:
     before = (Ended(1, -9), Ended(2, 1))
     played = perform(FakeStage({3: 1}), before=before)
     assert played.ends == [*before, Ended(3, 1), Ended(4, 0)]
-    assert played.findings == []
+    assert failures(played) == []
 
 
 def test_a_saved_state_in_which_the_session_had_finished_needs_no_driver(perform: Perform) -> None:

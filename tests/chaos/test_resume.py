@@ -267,7 +267,6 @@ def read_steady(file: Path) -> dict[str, Any]:
     return steady | {"summary": summary, "scenarios": scenarios}
 
 
-
 def test_a_real_trial_that_cannot_race_goes_the_same_way_twice(tmp_path: Path) -> None:
     chosen = ["--scenario", SCENARIO, "--step", "driver:outcome.commit.before:1", "--fault", "kill", "--seed", "1", "--jobs", "1"]
     done = run_chaos(*chosen, "--audit", "1", "--out", "run", cwd=tmp_path)
