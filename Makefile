@@ -4,9 +4,11 @@
 #   make soak     likewise; the long tests: all pairs of trees, 2 GiB, 100,000 files, every kill of the table, 1,000 of each race
 #   make soak-sim N=1000000 likewise; so many simulated trials, SEED=7 for another seed
 #   make syscalls likewise; kills in system calls, where there is strace
+#   make release-check likewise; suite, planted bugs, every campaign, soak, simulation, whatever each says, then a table (hours); OPTIONS='--list'
 #   make bench-image workspace images beside a bare walk, git, restic and borg; make bench-peers (as root) installs the last two
 #   make bench-space keyed commands beside a bare spawn and cua-spacesd, in the same environment as bench-log
 #   make bench-recovery from a driver's death to the next one's first step, the decision for a long session
+#   make bench-chaos kill trials from a warm zygote beside a bare loop of fork, kill and bash
 #   make bench-log the event log beside a bare insert and its peers, in an environment of its own (.venv-bench)
 #   make compare  other people's drivers (DBOS, LangGraph, in .venv-peers) and this engine, killed at the same instants; writes a page of docs
 # Nothing outside .venv, .venv-bench and .venv-peers is touched. Another interpreter: make test PYTHON=/path/to/python3
@@ -24,13 +26,17 @@ BENCH_READY := $(BENCH_VENV)/ready
 PEERS_VENV := .venv-peers
 PEERS_READY := $(PEERS_VENV)/ready
 
-.PHONY: peers-target compare chaos test soak soak-sim syscalls bench-log bench-image bench-space bench-recovery bench-peers clean
+.PHONY: peers-target compare chaos bench-chaos test soak soak-sim syscalls bench-log bench-image bench-space bench-recovery bench-peers clean release-check
 
 chaos: $(READY)
 	@$(VENV)/bin/chaos --mode ci
 
 syscalls: $(READY)
 	@$(VENV)/bin/chaos --level syscall --seed 1
+
+# Everything, each to its end whatever the others say; its output lies in release-check/. OPTIONS='--only planted --out DIR'.
+release-check: $(READY)
+	@$(VENV)/bin/python .ci/release_check.py $(OPTIONS)
 
 test: $(READY)
 	@$(VENV)/bin/python -m pytest -n auto
@@ -91,6 +97,10 @@ $(PEERS_READY): docs/examples/targets/requirements.txt
 	@$(PEERS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $< || \
 		echo "make: the peers could not be installed; chaos compare names them as unavailable"
 	@printf '%s\n' "$(CURDIR)" > $@
+
+# Kill trials. `make bench-chaos OPTIONS='--quick --json found.json'`.
+bench-chaos: $(BENCH_READY)
+	@$(BENCH_VENV)/bin/python -m benchmarks.chaos $(OPTIONS)
 
 bench-peers:
 	@for peer in restic borgbackup; do apt-get install --yes --quiet $$peer || \

@@ -118,7 +118,7 @@ def campaign(
     drawn = secrets.randbelow(1 << 32)
     chosen = drawn if options.seed is None else options.seed
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    check_request = check_target_options if target else check_options
+    check_request = check_target_options if options.target else check_options
     request = check_request(options, drawn, 2 * (os.cpu_count() or 1), Path("chaos-runs") / f"{stamp}-{chosen}")
     if SYSCALL in (request.level, request.require):
         request = replace(request, lack=find_lack())
@@ -161,7 +161,7 @@ def _run_campaign(request: Request, options: Options) -> int:
         try:
             with make_progress(Console(file=sys.stdout)) as watcher:
                 if request.target is not None:
-                    result = run_target_request(request, directory, watcher)
+                    result = run_target_request(request, directory, watcher, done)
                 else:
                     start = start_processes(directory, request.engine, choose_runner(request), has_mounts(request.scenarios))
                     result = run_request(request, directory, watcher, start, review, done)

@@ -24,7 +24,9 @@ A plan is a list of actions, carried out one after the other. In text they are j
     keep STEP "log"             the log's files are copied while the process waits at the step, to be put back by `lose "log"`
     parked ROLE@EPOCH "WORDS"   that driver must have ended with 78, and its last line on stderr have these words
     person "COMMAND"            a person runs `recovery COMMAND`, the state directory its first argument, as the next driver
+    fail driver@EPOCH "FILES" "FAULT"  that driver is started on a disk that fails so (mode disk; chaos/disk/fault.py), and its end awaited
     corrupt "WHAT" "DAMAGE"     bytes of a file of the session are others (mode corrupt; chaos/corrupt/damage.py)
+    cut STEP                    the power is lost while this operation on the disk is under way (mode powerloss)
 
 Without `start` the next driver begins when none runs any more and the session is not finished. What is still held when the plan has
 ended is released, and the session driven to its end.
@@ -37,6 +39,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chaos.corrupt.damage import check_target, format_damage, parse_damage
+from chaos.disk.fault import parse_fault
 from chaos.losses import LOSSES
 from chaos.results import Action
 from chaos.step import STEP_FORM, format_step, parse_step
@@ -65,9 +68,11 @@ VERBS: Mapping[str, Verb] = {
     "turn": Verb("somebody else makes something of another type of a path", ("at", ""), "path"),
     "jump": Verb("the clock that drivers read jumps", ("at", ""), "time"),
     "lose": Verb("something of the session is taken away", ("at", ""), "loss"),
+    "cut": Verb("the power is lost while this is under way (--mode powerloss)", ("at",)),
     "keep": Verb("the log's files are copied, to be put back later", ("at",), "copy"),
     "parked": Verb("a driver must have ended with 78 and these words", ("who",), "sentence"),
     "person": Verb("a person runs a command of recovery as the next driver", (), "command"),
+    "fail": Verb("the next driver works on a disk that fails", ("who",), "disk"),
     "corrupt": Verb("bytes of a file of the session are others", (), "target"),
 }
 ROLES = "driver, spawner, shim.K, worker, redriver or command"
@@ -105,7 +110,7 @@ def check_action(action: Action, where: str = "plan") -> Action:
     if (action.at and action.who) or given not in (verb.takes or ("",)):
         wanted = " or ".join({"at": "a step (at)", "who": "a process (who)", "": "nothing"}[one] for one in verb.takes or ("",))
         raise MisuseError(f"{where}: {action.do} takes {wanted}; found at = {action.at!r}, who = {action.who!r}")
-    if bool(verb.names) != bool(action.path) or (action.content is not None and verb.names not in ("path", "target")):
+    if bool(verb.names) != bool(action.path) or (action.content is not None and verb.names not in ("path", "target", "disk")):
         needs = f"{action.do} needs a {verb.names} in quotes" if verb.names else f"{action.do} takes no path or content"
         raise MisuseError(f"{where}: {needs}")
     if action.do == "turn" and not is_kind(action.content or ""):
@@ -119,6 +124,8 @@ def check_action(action: Action, where: str = "plan") -> Action:
     if verb.names == "target":
         content = format_damage(parse_damage(action.content or "", where))
         return Action("", action.do, path=check_target(action.path, where), content=content)
+    if verb.names == "disk":
+        parse_fault(action.path, action.content or "", where)
     at = format_step(parse_step(action.at, where)) if action.at else ""
     who = "@".join(map(str, parse_who(action.who, where))) if action.who else ""
     return Action(at, action.do, who, action.path, action.content)

@@ -71,6 +71,15 @@ MODES = {
     "auto": Mode(
         "sessions that go from the log to a checkpoint store when a limit is crossed: killed at every step of that", ("auto",), _keep
     ),
+    "powerloss": Mode(
+        "the power is lost at every operation on the disk of scenarios/powerloss: a driver recovers from each state that the disk may hold",
+        ("powerloss",), _keep,
+    ),
+    "disk": Mode(
+        "the disk fails under a driver, at every write, sync, read, creation and new name of its log, ledger, output, checkpoints and "
+        "workspace, in a call and in a recovery; then there is room again",
+        ("disk",), _keep,
+    ),
     "faults": Mode(
         "what others do to a session: edits of every type, the log put back by one to three commits, clocks that jump, floods and hung "
         "commands, the space ended behind a driver's back, races of three drivers",

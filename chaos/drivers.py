@@ -6,11 +6,13 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from chaos.disk.device import install_device
+from chaos.disk.fault import parse_fault
 from chaos.scenario import Scenario
 from eventlog import steps
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
@@ -94,6 +96,16 @@ class Place:
         return self.directory / "mounted"
 
     @property
+    def disk_fault(self) -> Path:
+        """Holds the fault of the disk under the next driver; while it is there a full disk stays full."""
+        return self.directory / "disk-fault"
+
+    @property
+    def disk_trace(self) -> Path:
+        """What was done to that disk."""
+        return self.directory / "disk-trace"
+
+    @property
     def outside(self) -> Path:
         return self.directory / "outside"
 
@@ -161,8 +173,15 @@ def noting_environment(place: Place) -> dict[str, str]:
     return {**places, "SESSION_SPACE_WRITABLE": os.pathsep.join(places.values())}
 
 
-def start_driver(scenario: Scenario, place: Place, epoch: int, entry: str, environment: Mapping[str, str]) -> int:
-    """Start the driver of `epoch`; its pid, a child of this process. `entry` is `fork`, `exec`, or a person's command (PERSON)."""
+def _prepare_nothing() -> None:
+    """A driver as it is."""
+
+
+def start_driver(
+    scenario: Scenario, place: Place, epoch: int, entry: str, environment: Mapping[str, str], prepare: Callable[[], None] = _prepare_nothing
+) -> int:
+    """Start the driver of `epoch`; its pid, a child of this process. `entry` is `fork`, `exec`, or a person's command (PERSON). A forked
+    one calls `prepare` before it drives."""
     if entry == "exec":
         place.session.write_text(session_toml(scenario, place), "utf-8")
     pid = os.fork()
@@ -181,7 +200,7 @@ def start_driver(scenario: Scenario, place: Place, epoch: int, entry: str, envir
                 environment = {name: value for name, value in environment.items() if name != "SESSION_EPOCH"}  # it issues them itself
             arguments = [sys.executable, "-m", "recovery", verb, str(place.state), *more]
             os.execve(sys.executable, arguments, {**environment, "PYTHONPATH": path})
-        _drive_forked(scenario, place, environment)
+        _drive_forked(scenario, place, environment, prepare)
     except BaseException:  # noqa: BLE001
         # The last line of a forked process: nothing may run on into the runner's own code (FACTS, trap 5).
         traceback.print_exc()
@@ -198,10 +217,14 @@ def _redirect(place: Place, epoch: int) -> None:
     os.closerange(3, 64)
 
 
-def _drive_forked(scenario: Scenario, place: Place, environment: Mapping[str, str]) -> NoReturn:
+def _drive_forked(scenario: Scenario, place: Place, environment: Mapping[str, str], prepare: Callable[[], None]) -> NoReturn:
     name_process("driver")
     gc.disable()  # a collection would touch, and so copy, what is shared with the zygote
     steps.install(steps.hook_from_environment(environment))
+    prepare()
+    if place.disk_fault.exists():
+        fault = parse_fault(*place.disk_fault.read_text("ascii").split(" ", 1))
+        install_device(place.directory, fault, place.disk_fault, place.disk_trace)
     order = Order(str(place.state), to_session(scenario, place))
     code = drive(order, read_settings(environment), Ports(JumpingClock(place), RandomIds(), find_host(place)))
     sys.stderr.flush()

@@ -4,7 +4,9 @@ import signal
 import time
 
 from chaos.answers import PARKED, find_answer
-from chaos.results import OracleVerdict, Verdict
+from chaos.disk.fault import parse_fault
+from chaos.disk.rules import may_need_a_person
+from chaos.results import Action, OracleVerdict, Verdict
 from chaos.scene import Scene
 from chaos.stage import LOOK_SECS, Ended, read_trace
 
@@ -55,7 +57,13 @@ def _list_texts(scene: Scene) -> list[str]:
 
 
 def _is_meant_to_park(scene: Scene, epoch: int) -> bool:
-    return any(action.do == "parked" and action.who == f"driver@{epoch}" for action in scene.part.plan)
+    """By the plan: it says so, or puts the driver on a disk that only a person can mend."""
+    mine = [action for action in scene.part.plan if action.who == f"driver@{epoch}"]
+    return any(action.do == "parked" or (action.do == "fail" and _may_need_a_person(action)) for action in mine)
+
+
+def _may_need_a_person(action: Action) -> bool:
+    return may_need_a_person(parse_fault(action.path, action.content or ""))
 
 
 def _has_raised(scene: Scene, epoch: int) -> bool:

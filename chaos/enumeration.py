@@ -14,8 +14,8 @@ from chaos.trial_set import TrialSet
 from eventlog.errors import MisuseError
 
 EXEC_STEP = "driver@1:outcome.commit.before:1"
-OF_OWN_RUNNERS = ("corrupt",)
-"""What is done by trials that a runner of their own plays: entry and fault have its name."""
+OF_OWN_RUNNERS = {"corrupt": ("corrupt", "corrupt"), "fail": ("fork", "disk")}
+"""What is done by trials that a runner of their own plays, with entry and fault of such a trial."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def _has_exec(steps: Sequence[str], trial_set: TrialSet) -> bool:
 def add_trial(one: Enumeration, plan: tuple[Action, ...]) -> Enumeration:
     """The enumeration with one trial more, of a plan that somebody gave."""
     number = max((trial.number for trial in one.trials), default=0) + 1
-    entry, fault = (one.does, one.does) if one.does in OF_OWN_RUNNERS else ("fork", "kill")
+    entry, fault = OF_OWN_RUNNERS.get(one.does, ("fork", "kill"))
     return replace(one, trials=(*one.trials, Trial(number, one.scenario, plan, entry, fault)))
 
 

@@ -49,9 +49,7 @@ def judge(
     transcript = read_transcript(place)
     place = place if place.is_dir() else place.parent
     if not transcript.question:
-        raise MisuseError(
-            f"{directory}: an older version kept it, without what the oracle was asked; chaos replay {directory} plays it again"
-        )
+        raise MisuseError(f"{directory}: was kept without what the oracle was asked, by an older version; use chaos replay {directory}")
     judged = conclude(place, transcript, ask_oracle(place, transcript.question))
     if json != "-":
         print("\n".join(describe(judged)))

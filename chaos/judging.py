@@ -77,6 +77,13 @@ class OracleProcess:
             raise OSError(f"the state in {place.directory} cannot be read: {answer.get('error')}")
         return str(answer["state"])
 
+    def read_kinds(self, log: Path, scratch: Path, stream: str) -> list[tuple[int, str]]:
+        """Seq and kind of each event of a stream, as `read_head` reads. Raises OSError."""
+        answer = json.loads(self._ask({"op": "kinds", "log": str(log), "scratch": str(scratch), "stream": stream}))
+        if "kinds" not in answer:
+            raise OSError(f"the events of {log} cannot be read: {answer.get('error')}")
+        return [(seq, kind) for seq, kind in answer["kinds"]]
+
     def _ask(self, request: Mapping[str, Any]) -> bytes:
         if self._process is None or self._process.poll() is not None:
             self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -10,37 +10,47 @@ from pathlib import Path
 from typing import Any
 
 from chaos.area import open_area
+from chaos.bytecode import compile_engine
 from chaos.campaign import Audit, Campaign, CampaignResult, Enumerate, Watcher, Work
 from chaos.corrupt.draw import enumerate_damage, required_of_damage
+from chaos.disk.enumerate import enumerate_faults, required_of_disk
 from chaos.done import NOTHING, Done
 from chaos.enumeration import Enumeration, enumerate_trials
 from chaos.fingerprint import digest_engine, digest_harness
 from chaos.needs import describe_missing
 from chaos.options import Request
 from chaos.pool import Pool
-from chaos.required import required_oracles
+from chaos.powerloss.enumerate import MODE as POWERLOSS
+from chaos.powerloss.enumerate import RUNNER as POWERLOSS_RUNNER
+from chaos.powerloss.enumerate import enumerate_cuts
+from chaos.required import Require, required_oracles
 from chaos.results import Trial, TrialResult, Verdict, merge_verdicts
 from chaos.rundir import Config, KnownLabel, RunDirectory, describe_scenarios
 from chaos.scenario import Scenario
 from chaos.sim.campaign import Simulation
-from chaos.sim.options import SIM, SIMULATED_LABELS
+from chaos.sim.options import BATCH_SECS, SIM, SIMULATED_LABELS
+from chaos.sim.options import RUNNER as SIM_RUNNER
 from chaos.swarm.draws import enumerate_drawn
 from chaos.swarm.keep import keep_scenarios
 from chaos.swarm.pairs import enumerate_pairs
 from chaos.syscalls.enumerate import FAULT, enumerate_kills
-from chaos.syscalls.level import SYSCALL
+from chaos.syscalls.level import ANSWER_SECS as SYSCALL_ANSWER_SECS
+from chaos.syscalls.level import RUNNER, SYSCALL
 from chaos.transcript import Transcript, read_transcript
 from chaos.trial_set import TrialSet
 from chaos.volume import NAMESPACE
-from chaos.zygote_client import ProcessZygote, Zygote, ZygoteError, zygote_command
+from chaos.zygote_client import ANSWER_SECS, ProcessZygote, Zygote, ZygoteError, zygote_command
 from eventlog.errors import MisuseError
 from recovery.labels import NOT_ACTED_ON, Label
 
 StartZygote = Callable[[int], Zygote]
 Review = Callable[[CampaignResult], CampaignResult]
+POWERLOSS_SECS = 900.0
+"""A cut is answered for when every state of the disk at it has been tried."""
 
-CORRUPT = "corrupt"
-RUNNERS = {CORRUPT: "chaos.corrupt.runner"}
+CORRUPT, DISK = "corrupt", "disk"
+RUNNERS = {CORRUPT: "chaos.corrupt.runner", DISK: "chaos.disk.runner", POWERLOSS: POWERLOSS_RUNNER}
+REQUIRED: dict[str, Require] = {CORRUPT: required_of_damage, DISK: required_of_disk}
 """The modes whose trials are no plays of plans alone, with the module that plays them."""
 
 
@@ -100,7 +110,8 @@ def start_processes(run: RunDirectory, engine: Path | None, runner: str = "", mo
     """What starts the real zygotes of a run (with another `runner` than their own where one is named, in mount namespaces of their own with
     `mounts`); their standard error goes to its directory."""
     command = [*(NAMESPACE if mounts else ()), *zygote_command(engine), *(["--runner", runner] if runner else [])]
-    return lambda slot: ProcessZygote(command, run.path / "zygotes" / f"{slot}.txt", slot=slot)
+    patience = {RUNNERS[POWERLOSS]: POWERLOSS_SECS, SIM_RUNNER: BATCH_SECS, RUNNER: SYSCALL_ANSWER_SECS}
+    return lambda slot: ProcessZygote(command, run.path / "zygotes" / f"{slot}.txt", patience.get(runner, ANSWER_SECS), slot=slot)
 
 
 @contextlib.contextmanager
@@ -130,13 +141,14 @@ def run_request(
     `review` may lower the verdict once every trial stands in the run directory.
     """
     scenarios = [one for one in request.scenarios if not describe_missing(one)]
+    compile_engine(scenarios, request.engine)
     with open_area() as area, open_pool(start, request.jobs) as pool:
         if request.backend == SIM:
             result = Simulation(pool, run, watcher).run(request.session, request.limits, request.seed)
         elif request.level == SYSCALL and request.lack:
             result = _record_only(scenarios, Campaign(pool, run, area, watcher))
         else:
-            require = required_of_damage if request.mode == CORRUPT else required_oracles
+            require = REQUIRED.get(request.mode, required_oracles)
             audit = Audit(request.audit, transcribe if request.audit else None)
             enumerate_one = _choose_enumeration(request)
             campaign = Campaign(pool, run, area, watcher, enumerate_one=enumerate_one, done=done, audit=audit, require=require)
@@ -144,6 +156,7 @@ def run_request(
             if request.mode == "random":
                 keep_scenarios(result.results, {one.name: one for one in scenarios})
     result = _tell_lack(request, result)
+    result = _tell_states(result) if request.mode == POWERLOSS else result
     result = review(result) if review else result
     run.history.note("campaign ended", verdict=result.verdict)
     return result
@@ -155,10 +168,14 @@ def choose_runner(request: Request) -> str:
 
 
 def _choose_enumeration(request: Request) -> Enumerate:
+    if request.mode == POWERLOSS:
+        return lambda recording, scenario, trial_set, first: enumerate_cuts(recording, first, request.seed)
     if request.mode == "pairwise":
         return enumerate_pairs
     if request.mode == "random":
         return enumerate_drawn(request.seed)
+    if request.mode == DISK:
+        return lambda recording, scenario, trial_set, first: enumerate_faults(recording, first)
     if request.mode == CORRUPT:
         return lambda recording, scenario, trial_set, first: enumerate_damage(recording, first, request.seed)
     if not request.is_traced:
@@ -181,13 +198,23 @@ def _tell_lack(request: Request, result: CampaignResult) -> CampaignResult:
     return replace(result, reasons=reasons, verdict=merge_verdicts([result.verdict, Verdict.UNKNOWN]) if is_required else result.verdict)
 
 
-def record_steps(scenarios: Sequence[Scenario], engine: Path | None, jobs: int) -> list[Enumeration]:
-    """The steps of each scenario's clean run, for `chaos list steps`. MisuseError when a clean run does not pass."""
+def _tell_states(result: CampaignResult) -> CampaignResult:
+    """The result of a campaign of power losses, unknown instead of a pass when no disk was tried but as it was."""
+    if any(one.states for one in result.results):
+        return result
+    reasons = (*result.reasons, "no state of a disk was tried that differs from the disk as it was")
+    return replace(result, reasons=reasons, verdict=merge_verdicts([result.verdict, Verdict.UNKNOWN]))
+
+
+def record_steps(scenarios: Sequence[Scenario], engine: Path | None, jobs: int, mode: str = "") -> list[Enumeration]:
+    """The steps of each scenario's clean run, for `chaos list steps`; the cuts in the mode `powerloss`. MisuseError when a clean run does
+    not pass."""
+    runner = POWERLOSS_RUNNER if mode == POWERLOSS else ""
     works = [Work(scenario, trial_set) for scenario in scenarios for trial_set in scenario.trials]
     with open_area() as area:
         config = Config(0, "list", "chaos list steps", jobs, 0, describe_scenarios(scenarios))
         with RunDirectory(area / "run", config, time.monotonic) as run:
-            start = start_processes(run, engine, mounts=has_mounts(scenarios))
+            start = start_processes(run, engine, runner, has_mounts(scenarios))
             with open_pool(start, jobs) as pool:
                 recordings = Campaign(pool, run, area, Silent()).record(works)
     for recording in recordings:
@@ -196,6 +223,8 @@ def record_steps(scenarios: Sequence[Scenario], engine: Path | None, jobs: int) 
             raise MisuseError(
                 f"{recording.scenario}: its clean run does not pass ({reason}); chaos --scenario {recording.scenario} shows more"
             )
+    if runner:
+        return [enumerate_cuts(one, 1, 0) for one in recordings]
     return [enumerate_trials(one, work.scenario, work.trial_set) for one, work in zip(recordings, works, strict=True)]
 
 

@@ -1,5 +1,6 @@
 """`chaos list`: what there is to choose from."""
 
+import dataclasses
 import json as json_text
 import os
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,9 @@ from chaos.launch import record_steps
 from chaos.losses import LOSSES
 from chaos.options import check_engine
 from chaos.plan import BY_SCENARIO, FAULTS
+from chaos.planted.bug import load_bugs
+from chaos.powerloss.enumerate import MODE as POWERLOSS
+from chaos.powerloss.syncs import find_syncs
 from chaos.syscalls.available import find_lack
 from chaos.syscalls.level import LEVELS, SYSCALL
 from chaos.volume import find_lack as find_mount_lack
@@ -32,7 +36,7 @@ def list_steps(
 ) -> None:
     """Run each scenario once and list the steps its processes pass, in order."""
     scenarios = choose(mode, scenario)
-    enumerations = record_steps(scenarios, check_engine(engine), min(os.cpu_count() or 1, len(scenarios)))
+    enumerations = record_steps(scenarios, check_engine(engine), min(os.cpu_count() or 1, len(scenarios)), mode)
     unreachable = {(one.scenario, step.step): step.reason for one in enumerations for step in one.unreachable}
     rows = [
         {"scenario": one.scenario, "step": step, "unreachable": unreachable.get((one.scenario, step), "")}
@@ -40,6 +44,21 @@ def list_steps(
         for step in one.steps
     ]
     _show([f"{row['scenario']} {row['step']} {row['unreachable']}".rstrip() for row in rows], rows, json)
+
+
+@list_app.command("syncs")
+def list_syncs(
+    engine: Annotated[str, typer.Option(metavar="DIR", help="an engine copy to run instead")] = "",
+    json: Json = "",
+) -> None:
+    """Run the scenarios of the mode powerloss once and list what they sync, with the planted bug that removes each sync."""
+    scenarios = choose(POWERLOSS, "")
+    enumerations = record_steps(scenarios, check_engine(engine), min(os.cpu_count() or 1, len(scenarios)), POWERLOSS)
+    points = find_syncs([one.steps for one in enumerations], [bug.name for bug in load_bugs()])
+    width = max(len(point.name) for point in points)
+    told = [", ".join(point.bugs) or (f"needless: {point.reason}" if point.reason else "no planted bug yet") for point in points]
+    lines = [f"{one.name:<{width}}  {one.count:>3} {','.join(one.roles):<22} {words}" for one, words in zip(points, told, strict=True)]
+    _show(lines, [dataclasses.asdict(point) for point in points], json)
 
 
 @list_app.command("faults")

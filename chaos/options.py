@@ -16,6 +16,7 @@ from chaos.depth import Depth
 from chaos.drivers import HANDED_ON
 from chaos.enumeration import OF_OWN_RUNNERS
 from chaos.plan import FAULTS
+from chaos.powerloss.enumerate import MODE as POWERLOSS
 from chaos.results import Action
 from chaos.scenario import Scenario
 from chaos.sim.options import LOCAL, SIM, check_backend, check_simulation
@@ -109,6 +110,8 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
     check_numbers(options)
     _refuse_target_options(options)
     is_syscall = check_level(options.level) == SYSCALL
+    if is_syscall and options.mode == POWERLOSS:
+        raise MisuseError(f"--level {SYSCALL} kills one process, and the mode {POWERLOSS} ends them all; leave one of the two away")
     if check_backend(options.backend) == SIM:
         return _check_simulated(options, seed, out)
     check_own_mode(options.mode, options.step, options.depth, is_syscall)
@@ -123,8 +126,8 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
     )
     wanted = options.scenario or (str(DEFAULT_SCENARIO) if is_syscall else "")
     scenarios = choose(options.mode, wanted, seed=seed if options.seed is None else options.seed, runs=options.runs)
-    if is_syscall and options.audit:
-        raise MisuseError("--audit plays trials again from the zygote, which --level syscall has not; leave one of the two away")
+    if options.audit and (is_syscall or options.mode in OF_OWN_RUNNERS):
+        raise MisuseError(f"--audit plays trials again from the zygote, which {_name_kind(options)} has not; leave one of the two away")
     if is_syscall:
         check_syscalls(options.fault, limits.step, scenarios)
         scenarios = [replace(one, trials=(TrialSet(),)) for one in scenarios]  # one recording, from nothing
@@ -147,10 +150,17 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
     )
 
 
+def _name_kind(options: Options) -> str:
+    """The option that makes a campaign one of another kind."""
+    return f"--level {SYSCALL}" if options.level == SYSCALL else f"--mode {options.mode}"
+
+
 def _check_simulated(options: Options, seed: int, out: Path) -> Request:
     """A simulation: one runner for each core, as it never waits."""
     plan = _check_plan(options)
     check_simulation(options, plan)
+    if options.audit:
+        raise MisuseError("--audit plays trials again from the zygote, which --backend sim has not; leave one of the two away")
     step = format_step(parse_short_step(options.step, "--step")) if options.step else ""
     budget = parse_duration(options.budget) if options.budget else None
     return Request(
@@ -163,6 +173,7 @@ def _check_simulated(options: Options, seed: int, out: Path) -> Request:
         out=Path(options.out) if options.out else out,
         json=_check_json(options.json),
         junit=check_junit(options.junit, options.json),
+        html=check_html(options.html, options.json, options.junit),
         backend=SIM,
         session=options.scenario,
     )
@@ -187,7 +198,7 @@ def _refuse_target_options(options: Options) -> None:
 
 def check_own_mode(mode: str, step: str, depth: int | None, is_syscall: bool) -> None:
     """What a mode with a runner of its own cannot be asked for, by MisuseError."""
-    if mode not in OF_OWN_RUNNERS:
+    if mode not in (fault for _, fault in OF_OWN_RUNNERS.values()):
         return
     for name, is_given in (("--step", bool(step)), ("--depth", depth is not None), (f"--level {SYSCALL}", is_syscall)):
         if is_given:

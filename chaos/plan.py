@@ -20,11 +20,14 @@ FAULTS = {
     "(chaos/README has what can be lost)",
     "rollback": "a kill at a commit, and the log's files put back as they were one, two or three commits before",
     "clock": "the clock that drivers read jumps, forward or backward, by hours or years: at a step, or with a kill",
-    "race": "three drivers: two are frozen at steps of their own while a third runs to the end, then woken, in either order",
+    "race": "two or three drivers at once: some are frozen or held at steps while another goes on, then all go on, in either order",
     "pair": "two faults in one trial: each pair of kinds that can follow one another, in either order (--mode pairwise)",
     "random": "one fault or two, drawn by the seed with the workload they fall into (--mode random)",
-    "syscall": "SIGKILL by strace as an unprepared `recovery run` enters one of its system calls (--level syscall)",
+    "syscall": "SIGKILL by strace before or after a system call of an unprepared `recovery run` or of a helper of it (--level syscall)",
+    "power": "the power is lost: nothing but a legal state of the disk is left, under another boot id (--mode powerloss)",
     "again": "a second kill, inside the recovery from a first one; all placements must converge to one final state",
+    "disk": "the disk fails one operation of a driver, or is full or read-only from there on: log, ledger, output, checkpoints, workspace "
+    "(--mode disk)",
     "corrupt": "bytes of a file of the session are others: log, write-ahead log, contents, ledger, checkpoints (--mode corrupt)",
     "deeper": "a third kill (--depth N: and more), inside the recovery from the second one; it must converge to the same state",
 }
@@ -37,7 +40,7 @@ BY_SCENARIO = {
 """What `chaos list faults` names besides, with the scenario, mode or fault that does it; nothing that --fault takes."""
 UNREACHABLE_REASONS = (
     "lock held", "not in this scenario", "process already gone by then", "platform", "not yet", "sampled", "not drawn",
-    "changes nothing", "equal state",
+    "changes nothing", "equal state", "not every time",
 )
 
 

@@ -26,7 +26,7 @@ from chaos.verbs.table import carry_out
 __all__ = ["MOST_DRIVERS", "QUIET_SECS", "Listing", "Observer", "Part", "Play", "Played", "Woken", "unplayed"]
 
 STARTS = ("start", "person")
-NEEDS_NO_PROCESS = ("start", "edit", "turn", "jump", "lose", "parked", "person")
+NEEDS_NO_PROCESS = ("start", "edit", "turn", "jump", "lose", "parked", "person", "fail")
 """Verbs that need no process when they name no step: no driver is started before them."""
 
 

@@ -12,6 +12,7 @@ from chaos.divergence import find_divergence
 from chaos.explain import explain
 from chaos.launch import has_mounts
 from chaos.options import check_engine
+from chaos.powerloss.enumerate import ENTRY as POWER
 from chaos.results import Verdict
 from chaos.scenario import from_json
 from chaos.syscalls.level import SYSCALL
@@ -32,6 +33,9 @@ def replay(
     if recorded.result.trial.entry == SYSCALL:
         step = recorded.result.trial.plan[0].at if recorded.result.trial.plan else ""
         raise MisuseError(f"{file}: this trial was killed by strace, not at a step; repeat it with chaos --level syscall --step {step}")
+    if recorded.result.trial.entry == POWER:
+        step = recorded.result.trial.plan[-1].at
+        raise MisuseError(f"{file}: this trial lost its power; repeat it with the same seed and chaos --mode powerloss --step {step}")
     replayed = _play_again(recorded, check_engine(engine), from_zero)
     divergence = find_divergence(recorded, replayed)
     if explain_it:

@@ -44,7 +44,7 @@ class Trial(msgspec.Struct, frozen=True):
     """One scenario x one plan. `entry` is `fork` (from the warm zygote), `exec` (the real command) or `syscall` (the same under strace).
 
     `fault` is the name in `FAULTS` under which it is counted. The first `saved` actions of the plan may be taken from a saved state
-    instead of being played.
+    instead of being played. `seed` draws what the trial samples by itself: the states of a power loss.
     """
 
     number: int
@@ -53,6 +53,7 @@ class Trial(msgspec.Struct, frozen=True):
     entry: str = "fork"
     fault: str = "kill"
     saved: int = 0
+    seed: int = 0
 
 
 class Alive(msgspec.Struct, frozen=True):
@@ -95,7 +96,8 @@ class TrialResult(msgspec.Struct, frozen=True):
     """All that a report needs of one trial. `drivers` holds (epoch, exit code or minus the signal) in the order of their ends,
     `decisions` the labels in the order decided, `digest` the history digest, `final` a digest of the state that the session ended in,
     `lost_calls` how many acknowledged calls the log's head has not, of `bound` that may be lost. `count` is how many trials it stands for:
-    simulated ones that passed alike are counted together (chaos/README, "Simulation")."""
+    simulated ones that passed alike are counted together (chaos/README, "Simulation"). A power loss was tried with `states`
+    of the disk; `pruned` were equal to others."""
 
     trial: Trial
     verdict: Verdict
@@ -114,6 +116,8 @@ class TrialResult(msgspec.Struct, frozen=True):
     lost_calls: int = 0
     bound: int = 0
     count: int = 1
+    states: int = 0
+    pruned: int = 0
 
 
 class Recording(msgspec.Struct, frozen=True):

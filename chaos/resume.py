@@ -16,6 +16,7 @@ from chaos.done import Done
 from chaos.options import Options
 from chaos.results import Recording, TrialResult
 from chaos.rundir import Config, is_run, read_config, read_lines, read_results
+from chaos.sim.options import SIM
 from chaos.trees import remove_tree
 from eventlog.errors import MisuseError
 
@@ -41,6 +42,8 @@ def check_resumed(path: Path, options: Options) -> Options:
     config = read_config(path)
     if not config.options:
         raise MisuseError(f"{path}: does not say what was asked for, so that nothing can go on; run {config.command}")
+    if config.options.get("backend") == SIM:
+        raise MisuseError(f"{path}: a simulation is not gone on with, it runs again from its seed: {config.command}")
     given = {name: getattr(options, name) for name in FREE}
     asked: dict[str, Any] = {**config.options, "seed": config.seed, "out": str(path), **given}
     return Options(**asked)

@@ -18,7 +18,7 @@ def begin(scene: Scene, entry: str) -> None:
     scene.kept.update(scene.list_quarantine())
     if scene.stage.newest and not scene.has_writer():
         scene.played.looks.append(scene.list_work())
-    scene.stage.start(_next_epoch(scene), entry)
+    scene.stage.start(next_epoch(scene), entry)
 
 
 def count_started(scene: Scene) -> int:
@@ -26,7 +26,7 @@ def count_started(scene: Scene) -> int:
     return len(scene.stage.ends) + len(scene.stage.running())
 
 
-def _next_epoch(scene: Scene) -> int:
+def next_epoch(scene: Scene) -> int:
     """One more than the last, but 1 again while no log was made: an epoch above 1 says that there was one (rule L9)."""
     if not (scene.place.state / "log.sqlite").exists():
         return 1

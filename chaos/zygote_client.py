@@ -84,13 +84,14 @@ class ProcessZygote:
         self._answer_secs = answer_secs
         self._pending = b""
         with log.open("ab") as errors:
-            # A session of its own: Ctrl-C reaches the campaign only, which then ends its zygotes in order.
+            # A group of its own: Ctrl-C reaches the campaign only, which then ends its zygotes in order. No session of its own: its share
+            # of the processor stays that of the campaign (sched(7), autogroup).
             self._process = subprocess.Popen(
                 list(command),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                start_new_session=True,
+                process_group=0,
                 env={**os.environ, **SHARED_BY_FORKS},
             )
 
@@ -117,6 +118,11 @@ class ProcessZygote:
         if answer.result is None:
             raise self._lose("it answered a request for a replay with something else")
         return answer.result
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
 
     def simulate(self, request: Mapping[str, Any]) -> tuple[Recording | None, tuple[TrialResult, ...]]:
         answer = self._ask(request)

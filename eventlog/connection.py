@@ -133,8 +133,9 @@ def schema_of(log_format: int) -> str:
     return text + "".join(file.read_text("utf-8") for file in (SCHEMA_2, SCHEMA_3)[: log_format - 1])
 
 
-def create(path: str, log_format: int = FORMAT) -> apsw.Connection:
-    """A new, empty database with the log's schema at a path that does not exist."""
+def create(path: str, log_format: int = FORMAT, *, is_synced: bool = True) -> apsw.Connection:
+    """A new, empty database with the log's schema at a path that does not exist. One that is not synced is synced whole before anybody
+    looks for it."""
     check_sqlite_version(apsw.sqlite_lib_version())
     name = name_for_sqlite(path)
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -143,7 +144,9 @@ def create(path: str, log_format: int = FORMAT) -> apsw.Connection:
         keep_from_children(connection)
         set_page_size(connection)
         set_incremental_vacuum(connection)
+        set_unsynced(connection, is_synced)
         _settle(connection, path, BUSY_MS, CLOCK)
+        set_unsynced(connection, is_synced)
         _require(connection.pragma("auto_vacuum") == 2, f"{show_text(path)}: incremental auto_vacuum could not be set")
         connection.execute("BEGIN").fetchall()  # or each statement would be a commit of its own
         connection.pragma("application_id", APPLICATION_ID)
@@ -291,6 +294,12 @@ def set_synchronous_full(connection: apsw.Connection, path: str) -> None:
     """NORMAL can lose an acknowledged commit at power loss (case 20)."""
     connection.pragma("synchronous", "full")
     _require(connection.pragma("synchronous") == 2, f"{show_text(path)}: synchronous=FULL could not be set")
+
+
+def set_unsynced(connection: apsw.Connection, is_synced: bool) -> None:
+    """For a database that is synced whole before it gets its name: what it looks like on disk until then is nobody's concern."""
+    if not is_synced:
+        connection.pragma("synchronous", "off")
 
 
 def set_building(connection: apsw.Connection, path: str) -> None:

@@ -87,7 +87,7 @@ def _check_no_side_files(path: str) -> None:
 
 def _build(temporary: str, path: str, fill: Callable[[Writer], None], ids: Ids, origin: str, redact: Redact | None) -> None:
     """A whole log under a name that nobody looks for, its WAL emptied and gone. Messages say `path`, the name that somebody gave."""
-    handle = connection.create(temporary)
+    handle = connection.create(temporary, is_synced=False)
     try:
         connection.set_building(handle, temporary)  # nobody's log yet: it is synced whole before it gets its name
         handle.execute("BEGIN IMMEDIATE")
@@ -97,7 +97,6 @@ def _build(temporary: str, path: str, fill: Callable[[Writer], None], ids: Ids, 
         handle.execute("COMMIT")
         fill(Writer(handle, temporary, ids, redact, name=show_text(path)))
         connection.set_wal(handle, temporary)
-        connection.set_synchronous_full(handle, temporary)
         # Not `pragma`, which knows no arguments in parentheses. It raises when the file cannot take all of the WAL: closing would not say.
         handle.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     finally:

@@ -203,6 +203,25 @@ def sync_directory(path: Path, step: str) -> None:
         os.close(descriptor)
 
 
+def make_directories(path: str, step: str, *, mode: int = 0o700, is_certain: bool = False) -> None:
+    """Make a directory, and those above it that are missing, and make their names durable. Of one that is there nothing is done, but
+    with `is_certain` its name is synced: whoever made it may have been killed before he did."""
+    path = os.path.abspath(path)
+    above = [os.path.dirname(path)] if is_certain or not os.path.isdir(path) else []
+    while above and not os.path.isdir(above[-1]):
+        above.append(os.path.dirname(above[-1]))
+    os.makedirs(path, mode=mode, exist_ok=True)
+    try:
+        for directory in above:
+            sync_directory(directory, step)
+    except PermissionError:  # it may be entered and not be read
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            sync_filesystem(descriptor, step)
+        finally:
+            os.close(descriptor)
+
+
 def sync_filesystem(descriptor: int, step: str) -> None:
     """syncfs(2), checked: everything on the file system of `descriptor` is durable when this returns."""
     steps.reach(f"{step}.syncfs.before")

@@ -55,11 +55,16 @@ class RandomIds:
 
 
 class LinuxHost:
-    """Boot id and pid namespace from /proc."""
+    """Boot id and pid namespace from /proc. A process lives under one boot, so that the boot id is read once."""
+
+    def __init__(self) -> None:
+        self._boot_id = ""
 
     def boot_id(self) -> str:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
+        if not self._boot_id:
+            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+                self._boot_id = file.read().strip()
+        return self._boot_id
 
     def pid_namespace(self) -> int:
         return os.stat("/proc/self/ns/pid").st_ino

@@ -156,6 +156,8 @@ def _describe_record(record: RedriveRecord) -> list[str]:
     for one in record.attempts:
         ended = one.ended or "no end seen"
         lines.append(f"attempt {one.number} epoch {one.epoch} pid {one.driver.pid} after {one.delay_ms / 1000:.1f} s ({one.why}): {ended}")
+    if record.ready is not None:
+        lines.append(f"the next start is counted ahead: epoch {record.ready.epoch} pid {record.ready.driver.pid}")
     if record.parked is not None:
         lines.append(f"parked ({record.parked.kind}): {record.parked.reason}")
     if record.is_finished:

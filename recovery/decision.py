@@ -47,6 +47,12 @@ def _may_rerun(facts: Facts) -> bool:
     return facts.policy in (PolicyFact.SAFE, PolicyFact.AFTER_RESTORE)
 
 
+def _has_lost_writes(facts: Facts) -> bool:
+    """Whether the machine was restarted and what differs may be writes of earlier calls that never came to the disk (D5): on such a
+    workspace nothing is run, and no scan of it is believed."""
+    return facts.boot is BootFact.OTHER and facts.difference is not DifferenceFact.EQUAL and not facts.is_restored
+
+
 def _is_after_restore(facts: Facts) -> bool:
     return _is_open(facts) and facts.attempt is AttemptFact.RESTORED
 
@@ -71,12 +77,15 @@ TABLE: tuple[Row, ...] = (
     # D4: the open call.
     Row(Label.RERUN_RESTORED, lambda facts: _is_after_restore(facts) and _may_rerun(facts)),
     Row(Label.INTERRUPT_RESTORED, lambda facts: _is_after_restore(facts) and facts.policy is PolicyFact.NEVER),
-    Row(Label.RUN_VOIDED, lambda facts: _is_open(facts) and facts.attempt is AttemptFact.VOID),
+    Row(Label.RUN_VOIDED, lambda facts: _is_open(facts) and facts.attempt is AttemptFact.VOID and not _has_lost_writes(facts)),
     Row(
         Label.ADOPT_EXIT, lambda facts: _is_command(facts) and facts.attempt is AttemptFact.EXIT_CLEAN and facts.boot is not BootFact.OTHER
     ),
     Row(Label.REATTACH, lambda facts: _is_command(facts) and facts.attempt is AttemptFact.CLAIMED),
-    Row(Label.VOID_AND_RUN, lambda facts: _is_command(facts) and facts.attempt is AttemptFact.NEVER_STARTED),
+    Row(
+        Label.VOID_AND_RUN,
+        lambda facts: _is_command(facts) and facts.attempt is AttemptFact.NEVER_STARTED and not _has_lost_writes(facts),
+    ),
     Row(Label.ASK, lambda facts: _is_open(facts) and facts.policy is PolicyFact.ASK),
     Row(Label.RESTORE_AND_RERUN, lambda facts: _is_open(facts) and _may_rerun(facts)),
     Row(Label.RESTORE_AND_INTERRUPT, _is_open),

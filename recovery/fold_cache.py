@@ -16,6 +16,7 @@ rows); before the first page it is that of the log's id and the stream's.
 
 import contextlib
 import dataclasses
+import functools
 import os
 import typing
 from typing import Any
@@ -32,7 +33,7 @@ from eventlog.values import Epoch, Seq, StreamId
 from recovery.call_list import CallList
 from recovery.mode_state import ModeState, Taken
 from recovery.state import CallState, SessionState
-from recovery.workspace.profile import profile_of
+from recovery.workspace.profile import Profile, profile_of
 
 Known = tuple[SessionState, list[str]]
 """A session's verified, folded state, and the hash (hex) of every event by seq - 1."""
@@ -72,14 +73,38 @@ class _Apart(msgspec.Struct, array_like=True):
 
 _APART = frozenset({"image", "calls", "modes", "profile"})
 _PLAIN = tuple(one.name for one in dataclasses.fields(SessionState) if one.name not in _APART)
-_hints = typing.get_type_hints(SessionState)
-_plain: Any = tuple.__class_getitem__(tuple(_hints[name] for name in _PLAIN))
-_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(tuple.__class_getitem__((_plain, _Apart)))
-_bound: msgspec.msgpack.Decoder[tuple[Binding, msgspec.Raw]] = msgspec.msgpack.Decoder(tuple[Binding, msgspec.Raw])
 _encoder = msgspec.msgpack.Encoder()
-_SHAPE = blake3(repr([(kind, typing.get_type_hints(kind)) for kind in (SessionState, CallState, Taken, ModeState)]).encode()).hexdigest()
-FOLD = f"{FOLD_VERSION} {_SHAPE}"
-"""Which fold made a state: its version, and the names and types of what a state has."""
+
+
+@functools.cache  # made when they are needed: most drivers have no long log, and every driver imports this
+def _bound() -> msgspec.msgpack.Decoder[tuple[Binding, msgspec.Raw]]:
+    return msgspec.msgpack.Decoder(tuple[Binding, msgspec.Raw])
+
+
+@functools.cache
+def _decoder() -> msgspec.msgpack.Decoder[Any]:
+    hints = typing.get_type_hints(SessionState)
+    plain: Any = tuple.__class_getitem__(tuple(hints[name] for name in _PLAIN))
+    return msgspec.msgpack.Decoder(tuple.__class_getitem__((plain, _Apart)))
+
+
+@functools.cache
+def name_fold() -> str:
+    """Which fold makes a state: its version, and the names and types of what a state has, and of what is in that."""
+    shapes: dict[str, str] = {}
+    waiting: list[Any] = [SessionState, _Apart]
+    while waiting:
+        kind = waiting.pop()
+        waiting += typing.get_args(kind)
+        if isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct)):
+            name = f"{kind.__module__}.{kind.__qualname__}"
+            if name not in shapes:
+                hints = {} if kind is Profile else typing.get_type_hints(kind)  # that is made from the first event, and not kept
+                shapes[name] = repr(hints)
+                waiting += hints.values()
+    return f"{FOLD_VERSION} {blake3(repr(sorted(shapes.items())).encode()).hexdigest()}"
+
+
 
 
 class FoldCache:
@@ -102,8 +127,8 @@ class FoldCache:
                 body = memoryview(data)[len(_MAGIC) + _DIGEST :]
                 if data[: len(_MAGIC)] != _MAGIC or blake3(body).digest() != data[len(_MAGIC) : len(_MAGIC) + _DIGEST]:
                     return None
-                bound, kept = _bound.decode(body)
-                if (bound.fold, bound.log_id, bound.stream) != (FOLD, reader.log_id, stream):
+                bound, kept = _bound().decode(body)
+                if (bound.fold, bound.log_id, bound.stream) != (name_fold(), reader.log_id, stream):
                     return None
                 hashes = self._compare(reader, bound)
                 if hashes is None:
@@ -156,7 +181,7 @@ class FoldCache:
             digest = _next_digest(digest, reader.raw_rows(stream, page.seq, head))
         self._saved = head
         with contextlib.suppress(msgspec.MsgspecError, ValueError, TypeError, OverflowError):  # a number that MessagePack does not hold
-            self._write(_encoder.encode((Binding(FOLD, reader.log_id, stream, head, digest), msgspec.Raw(encode_state(state)))))
+            self._write(_encoder.encode((Binding(name_fold(), reader.log_id, stream, head, digest), msgspec.Raw(encode_state(state)))))
 
     def _write(self, body: bytes) -> None:
         temporary = f"{self._path}.new"  # one name, so that killed writers leave one file at most
@@ -200,7 +225,7 @@ def encode_state(state: SessionState) -> bytes:
 
 def decode_state(data: bytes | msgspec.Raw) -> SessionState:
     """The state in its bytes. Raises msgspec's errors, CorruptError."""
-    values, apart = _decoder.decode(data)
+    values, apart = _decoder().decode(data)
     plain = dict(zip(_PLAIN, values, strict=True))
     newest: Taken | None = None
     for one in apart.taken:

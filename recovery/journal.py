@@ -8,7 +8,7 @@ from eventlog import codec, events
 from eventlog.connection import WAL_BYTES
 from eventlog.errors import CorruptError, HeadMovedError, InternalError, MisuseError, NeedsPersonError
 from eventlog.ports import Clock
-from eventlog.reader import Position, Reader, StoredEvent
+from eventlog.reader import BEGINNING, Position, Reader, StoredEvent
 from eventlog.records import Admitted, Appended, Dropped, Record
 from eventlog.show import show_text
 from eventlog.values import Epoch, Seq, StreamId
@@ -29,7 +29,14 @@ def read_state(reader: Reader, stream: StreamId, *, is_placed: bool = True, cach
             f"{reader.name}: holds session {known}, not {show_text(stream)}; name another state directory in the session file"
         )
     kept = cache.load(reader, stream) if cache is not None else None
-    state, hashes = _read_whole(reader, stream, cache) if kept is None else _read_on(reader, stream, kept)
+    where = f"{reader.name}: session {stream}"
+    if kept is None:
+        hashes: list[str] = []
+        state = fold_stream(_note_each(reader, stream, BEGINNING, hashes, cache), where)
+    else:
+        before, hashes = kept
+        position = Position(Seq(before.head_seq), bytes.fromhex(before.head_hash), Epoch(before.floor))
+        state = fold_further(before, _note_each(reader, stream, position, hashes, cache), where)
     if is_placed and not state.is_placed:
         raise NeedsPersonError(
             f"{reader.name}: session {stream} was forked or imported and has no workspace yet; "
@@ -38,25 +45,13 @@ def read_state(reader: Reader, stream: StreamId, *, is_placed: bool = True, cach
     return state, hashes
 
 
-def _read_whole(reader: Reader, stream: StreamId, cache: FoldCache | None) -> Known:
-    hashes: list[str] = []
-
-    def noted() -> Iterator[StoredEvent]:
-        # Folded as they come: a long history is never held whole.
-        for stored in reader.events(stream):
-            hashes.append(stored.hash.hex())
-            if cache is not None:
-                cache.follow(reader, stored, stream)
-            yield stored
-
-    return fold_stream(noted(), f"{reader.name}: session {stream}"), hashes
-
-
-def _read_on(reader: Reader, stream: StreamId, kept: Known) -> Known:
-    state, hashes = kept
-    position = Position(Seq(state.head_seq), bytes.fromhex(state.head_hash), Epoch(state.floor))
-    following = list(reader.events(stream, position))
-    return fold_further(state, following, f"{reader.name}: session {stream}"), hashes + [stored.hash.hex() for stored in following]
+def _note_each(reader: Reader, stream: StreamId, after: Position, hashes: list[str], cache: FoldCache | None) -> Iterator[StoredEvent]:
+    """The events after a position, to be folded as they come: a long history is never held whole."""
+    for stored in reader.events(stream, after):
+        hashes.append(stored.hash.hex())
+        if cache is not None:
+            cache.follow(reader, stored, stream)
+        yield stored
 
 
 def is_head(reader: Reader, stream: StreamId, state: SessionState) -> bool:

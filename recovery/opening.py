@@ -114,7 +114,9 @@ def open_session(
             f"the workspace {show_text(session.workspace)} is not a directory; create it, or correct `workspace` in the session file"
         )
     check_writable_place(_nearest_directory(session.state), allow_network=allow_network)
-    os.makedirs(session.state, mode=0o700, exist_ok=True)
+    # Its name is on disk before anything in it is promised: a log is worth nothing in a directory that power loss takes away. One that is
+    # there already is synced too: its maker may have been killed before.
+    durable.make_directories(session.state, "state", is_certain=True)
     return _create(session, clock, ids, boot_id)
 
 

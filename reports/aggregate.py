@@ -9,7 +9,10 @@ from chaos.results import OracleVerdict, Signature, TrialResult, Verdict, find_j
 from reports.coverage import has_all_fired, has_live_command
 from reports.load import Run, ScenarioSteps
 
-FAULTS = ("kill", "exec", "freeze", "again", "deeper", "edit", "lose", "rollback", "clock", "race", "pair", "random", "syscall", "corrupt")
+FAULTS = (
+    "kill", "exec", "freeze", "again", "deeper", "edit", "lose", "rollback", "clock", "race", "pair", "random",
+    "syscall", "corrupt", "disk", "power",
+)  # fmt: skip
 """Counted by name also when there was none, so that zeros are seen."""
 
 
@@ -52,6 +55,8 @@ class Summary(msgspec.Struct, frozen=True, rename={"passed": "pass"}):
     reasons: dict[str, int]
     unkilled: tuple[str, ...]
     sampled: int = 0
+    states: int = 0
+    states_rate: float = 0.0
 
 
 class ScenarioCounts(msgspec.Struct, frozen=True):
@@ -119,7 +124,7 @@ def summarise(run: Run) -> Summary:
         lost_calls=max((result.lost_calls for result in results), default=0),
         bound=max((result.bound for result in results), default=0),
         losses=_count_fired(results, "lose"),
-        pruned=sum(step.reason == EQUAL for one in run.scenarios for step in one.unreachable),
+        pruned=sum(step.reason == EQUAL for one in run.scenarios for step in one.unreachable) + sum(result.pruned for result in results),
         seconds=round(run.seconds, 2),
         rate=round(_count(results) / run.seconds, 1) if run.seconds else 0.0,
         labels=dict(sorted(labels.items())),
@@ -127,6 +132,8 @@ def summarise(run: Run) -> Summary:
         reasons=dict(sorted(Counter(step.reason for one in run.scenarios for step in one.unreachable).items())),
         unkilled=tuple(name for one, mine in zip(run.scenarios, killed, strict=True) for name in _find_unkilled(one, mine)),
         sampled=sum(step.reason == "sampled" for one in run.scenarios for step in one.not_frozen),
+        states=(states := sum(result.states for result in results)),
+        states_rate=round(states / run.seconds, 1) if run.seconds else 0.0,
     )
 
 

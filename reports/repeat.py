@@ -6,6 +6,7 @@ A trial of one plain kill is named by its step; any other by its plan in text fo
     kill who ROLE@EPOCH              start                            end | wake | killed | release ROLE@EPOCH
     edit STEP "PATH" "CONTENT"       edit STEP "PATH" (removed)       lose | keep STEP "WHAT"
     parked ROLE@EPOCH "WORDS"        person "COMMAND"                 corrupt "WHAT" "DAMAGE"
+    fail driver@EPOCH "FILES" "FAULT"
 
 What stands in quotes are JSON strings of ASCII; STEP is left out where none is waited for.
 """
@@ -68,8 +69,8 @@ def _select(trial: Trial) -> list[str]:
     """The options that choose this trial among those of its scenario."""
     if is_clean(trial):
         return []
-    if trial.entry == "syscall":
-        return ["--step", trial.plan[0].at]
+    if trial.entry in ("syscall", "power"):
+        return ["--step", trial.plan[-1].at]
     first = trial.plan[0]
     if trial.entry == "exec":
         return ["--step", first.at, "--fault", "exec"]

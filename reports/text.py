@@ -96,6 +96,8 @@ def render_summary(summary: Summary) -> list[str]:
         "syscall": summary.syscall,
         "edits": summary.edits,
         "losses": summary.losses,
+        "states": summary.states,
+        "states_rate": summary.states_rate,
         "lost_calls": summary.lost_calls,
         "bound": summary.bound,
         "pruned": summary.pruned,
@@ -115,7 +117,8 @@ def render_notes(run: Run, summary: Summary) -> list[str]:
     if summary.reasons:
         lines.append(f"UNREACHABLE {', '.join(f'{count} {reason}' for reason, count in summary.reasons.items())}")
     if summary.pruned:
-        lines.append(f"PRUNED {summary.pruned} second kills: another first kill had left equal log, image and ledger, and nothing alive")
+        why = "another kill had left equal log, image and ledger and nothing alive, another power loss an equal disk"
+        lines.append(f"PRUNED {summary.pruned}: {why}")
     if summary.sampled:
         lines.append(f"SAMPLED {summary.sampled} freezes with a lock held are left to a soak (trial sets with `held`)")
     if run.audit:

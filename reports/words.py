@@ -4,7 +4,7 @@ import json
 
 from chaos.results import Action, Fault, Trial
 
-ENTRY_WORDS = {"exec": " (the real command)", "syscall": " (under strace)"}
+ENTRY_WORDS = {"exec": " (the real command)", "syscall": " (under strace)", "power": " (the power is lost)"}
 
 
 def escape(text: str) -> str:

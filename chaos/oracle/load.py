@@ -61,13 +61,20 @@ def load_log(path: str, scratch: str) -> Log:
 def read_head(path: str, scratch: str, stream: str) -> int:
     """The seq of the newest event of a stream, by way of a copy; 0 when there is no such log or stream. Raises OSError, also for a log
     that is none."""
+    return max((seq for seq, _ in read_kinds(path, scratch, stream)), default=0)
+
+
+def read_kinds(path: str, scratch: str, stream: str) -> list[tuple[int, str]]:
+    """Seq and kind of each event of a stream, in order, by way of a copy; none when there is no such log or stream. Raises OSError, also
+    for a log that is none. Nothing is verified."""
     try:
         connection = sqlite3.connect(copy_log(path, scratch), isolation_level=None)
     except FileNotFoundError:
-        return 0
+        return []
     try:
         with contextlib.closing(connection):
-            return int(connection.execute("SELECT coalesce(max(seq), 0) FROM event WHERE stream = ?", (stream,)).fetchone()[0])
+            rows = connection.execute("SELECT seq, kind FROM event WHERE stream = ? ORDER BY seq", (stream,))
+            return [(int(seq), str(kind)) for seq, kind in rows]
     except (sqlite3.Error, ValueError) as error:
         raise OSError(f"the log cannot be read: {error}") from error
     finally:

@@ -2,8 +2,8 @@
 
 `{"op": "list", "tree": DIR}` is answered by `{"listing": {escaped path: entry}}` (`paths.py`, `listing_json.py`), empty when DIR
 does not exist. `{"op": "head", "log": FILE, "scratch": DIR, "stream": ID}` is answered by `{"head": SEQ}`, the seq of the stream's
-newest event, 0 when there is no such log or stream. `{"op": "state", ...}` with
-`STATE_FIELDS` is answered by `{"state": HEX}` (`state.py`).
+newest event, 0 when there is no such log or stream; `{"op": "kinds", ...}` with the same fields by `{"kinds": [[SEQ, KIND], ...]}`.
+`{"op": "state", ...}` with `STATE_FIELDS` is answered by `{"state": HEX}` (`state.py`).
 `{"op": "judge", ...}` (`request.py`) is answered by these fields:
 
 | field | value |
@@ -26,7 +26,7 @@ from typing import Any, BinaryIO, TextIO
 
 from .judging import judge, merge, verdict_to_json
 from .listing_json import listing_to_json
-from .load import read_head
+from .load import read_head, read_kinds
 from .request import RequestError
 from .state import digest_state
 from .tree import list_tree
@@ -49,7 +49,7 @@ def answer_once(path: str, out: TextIO) -> int:
     with open(path, "rb") as file:
         answer = answer_line(file.read())
     out.write(json.dumps(answer, indent=2) + "\n")
-    if "listing" in answer or "head" in answer:
+    if answer.keys() & {"listing", "head", "kinds"}:
         return EXIT_CODES[Verdict.PASS]
     return EXIT_CODES[merge([verdict["verdict"] for verdict in answer.get("verdicts", [])])]
 
@@ -82,5 +82,7 @@ def answer(request: Any) -> dict[str, Any]:
             return {"head": read_head(request["log"], request["scratch"], request["stream"])}
         case "state" if all(isinstance(request.get(field), str) for field in STATE_FIELDS):
             return {"state": digest_state(request)}
+        case "kinds" if all(isinstance(request.get(field), str) for field in ("log", "scratch", "stream")):
+            return {"kinds": read_kinds(request["log"], request["scratch"], request["stream"])}
         case operation:
-            raise RequestError(f"op {operation!r} is unknown or lacks its fields; there are list, head, state and judge")
+            raise RequestError(f"op {operation!r} is unknown or lacks its fields; there are list, head, kinds, state and judge")

@@ -4,11 +4,15 @@
 name = "fence-skipped"            # also the file's name
 about = "which invariant it breaks, and what a user would lose"
 target = "engine"                 # eventlog and recovery; or "harness": chaos itself
+area = "fence"                    # engine, optional: which part of the engine it breaks (AREAS)
+fast = true                       # optional: one of the few of `chaos planted --fast`
+halts = true                      # engine, optional: the engine's own check (exit 70) may be what stops a driver
 expect = ["fencing"]              # engine: the oracles whose fail counts; harness: how the campaign may end, unknown or fail
 scenario = "append"               # optional, as in chaos --scenario; a file below chaos/planted is given as scenarios/NAME.toml
 step = "driver:intent.commit.before:2"   # optional, as in chaos --step; so are fault, plan and runs
 fault = "kill"
 runs = 3
+mode = "powerloss"                # optional, as in chaos --mode
 
 [[replace]]                       # each `old` occurs exactly once in its file
 file = "eventlog/writer.py"
@@ -33,7 +37,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from chaos.catalogue import check_mode
 from chaos.options import Options
+from chaos.syscalls.level import STEP
 from eventlog.errors import MisuseError
 from recovery.script import load_toml
 
@@ -48,9 +54,14 @@ PACKAGES: Mapping[Target, tuple[str, ...]] = {
 }
 """What is copied for a target; only its own packages may be changed."""
 CHANGEABLE: Mapping[Target, tuple[str, ...]] = {"engine": PACKAGES["engine"], "harness": ("chaos",)}
+AREAS = (
+    "fence", "takeover", "commit", "ledger", "kill", "scan", "diff", "apply", "checkpoint", "decision", "redriver", "log", "disk", "power",
+    "other",
+)  # fmt: skip
+"""What an engine bug breaks: the fence of the log, the order of a takeover, the order of commits, ..."""
 _ENDS = ("unknown", "fail")
-_OF_CAMPAIGNS = ("scenario", "step", "fault", "plan", "runs")
-_KEYS = {"name", "about", "target", "expect", "conformance", "suite", "given", "replace", *_OF_CAMPAIGNS}
+_OF_CAMPAIGNS = ("scenario", "step", "fault", "plan", "runs", "mode")
+_KEYS = {"name", "about", "target", "area", "fast", "halts", "expect", "conformance", "suite", "given", "replace", *_OF_CAMPAIGNS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +87,8 @@ class Selection:
     given: tuple[Replace, ...]
     conformance: str = ""
     suite: Suite = "stores"
+    mode: str = "ci"
+    level: str = STEP
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +100,9 @@ class Bug:
     expect: tuple[str, ...]
     selection: Selection
     replace: tuple[Replace, ...]
+    area: str = "other"
+    is_fast: bool = False
+    may_halt: bool = False
 
 
 def load_bugs(directory: Path = BUGS) -> list[Bug]:
@@ -97,13 +113,15 @@ def load_bugs(directory: Path = BUGS) -> list[Bug]:
     return bugs
 
 
-def choose_bugs(bugs: Sequence[Bug], target: Target, names: Sequence[str]) -> list[Bug]:
-    """The bugs of these names, or all of a target when none is named."""
+def choose_bugs(bugs: Sequence[Bug], target: Target, names: Sequence[str], *, fast: bool = False) -> list[Bug]:
+    """The bugs of these names, or all of a target when none is named; of these only the `fast` ones, when that is asked for."""
+    if fast and names:
+        raise MisuseError("--fast chooses the bugs, and --bug names them; leave one of the two away")
     known = {bug.name: bug for bug in bugs}
     for name in names:
         if name not in known:
             raise MisuseError(f"unknown bug {name!r}; there are {', '.join(known)}")
-    return [known[name] for name in names] or [bug for bug in bugs if bug.selection.target == target]
+    return [known[name] for name in names] or [bug for bug in bugs if bug.selection.target == target and (bug.is_fast or not fast)]
 
 
 def load_bug(file: Path) -> Bug:
@@ -120,13 +138,22 @@ def load_bug(file: Path) -> Bug:
     given = _replaces(table, "given", target, file)
     selection = _selection(table, target, given, file)
     expect = (selection.conformance,) if selection.conformance else _expect(table, target, file)
-    return Bug(name, _text(table, "about", file), expect, selection, changes)
+    area, fast, halts = table.get("area", "other"), table.get("fast", False), table.get("halts", False)
+    if area not in AREAS:
+        raise MisuseError(f"{file}: area {area!r} is unknown; there are {', '.join(AREAS)}")
+    for key, value in (("fast", fast), ("halts", halts)):
+        if not isinstance(value, bool):
+            raise MisuseError(f"{file}: {key} must be true or false, found {value!r}")
+    return Bug(name, _text(table, "about", file), expect, selection, changes, area, fast, halts)
 
 
 def campaign_options(selection: Selection) -> Options:
     """The selection as options of a campaign, all but where its files go; one seed, so that every campaign takes the same trials."""
     scenario = str(HOME / selection.scenario) if selection.scenario.endswith(".toml") else selection.scenario
-    return Options(seed=1, runs=selection.runs, scenario=scenario, step=selection.step, fault=selection.fault, plan=selection.plan)
+    return Options(
+        mode=selection.mode, level=selection.level, seed=1, runs=selection.runs, scenario=scenario,
+        step=selection.step, fault=selection.fault, plan=selection.plan,
+    )  # fmt: skip
 
 
 def _text(table: Mapping[str, Any], key: str, file: Path) -> str:
@@ -162,7 +189,8 @@ def _selection(table: Mapping[str, Any], target: Target, given: tuple[Replace, .
         raise MisuseError(f"{file}: runs must be a number above 0, found {runs!r}")
     test = _conformance(table, target, file)
     suite = _suite(table, test, file)
-    return Selection(target, words["scenario"], words["step"], words["fault"], words["plan"], runs, given, test, suite)
+    mode = check_mode(_text(table, "mode", file)) if "mode" in table else "ci"
+    return Selection(target, words["scenario"], words["step"], words["fault"], words["plan"], runs, given, test, suite, mode)
 
 
 def _conformance(table: Mapping[str, Any], target: Target, file: Path) -> str:

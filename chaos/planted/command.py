@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Annotated, Any, assert_never
@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from chaos.console import ExitCode, write_json
-from chaos.planted.bug import Bug, choose_bugs, load_bugs
+from chaos.planted.bug import AREAS, Bug, choose_bugs, load_bugs
 from chaos.planted.hunt import Caught, Missed, Outcome, Unproved, hunt, plant_bug, run_sound
 from chaos.trees import remove_tree
 from eventlog.errors import MisuseError
@@ -22,20 +22,36 @@ PLANTED_FORMAT = 1
 def planted(
     bug: Annotated[list[str] | None, typer.Option(metavar="NAME", help="only this bug; may be given again")] = None,
     harness: Annotated[bool, typer.Option("--harness", help="the bugs of the harness itself instead of the engine's")] = False,
+    fast: Annotated[bool, typer.Option("--fast", help="only the few that a gate hunts each time")] = False,
     jobs: Annotated[int | None, typer.Option(metavar="N", help="bugs at a time; one per core when absent")] = None,
     json: Annotated[str, typer.Option(metavar="F", help="also write the outcomes to F as JSON; - prints only that")] = "",
 ) -> int:
     """Plant known bugs into copies of the packages and tell which are caught: by a campaign, or by a test of a shipped suite."""
     if jobs is not None and jobs < 1:
         raise MisuseError(f"--jobs {jobs} must be at least 1")
-    chosen = choose_bugs(load_bugs(), "harness" if harness else "engine", bug or [])
+    chosen = choose_bugs(load_bugs(), "harness" if harness else "engine", bug or [], fast=fast)
     say = _stay_silent if json == "-" else _say
     outcomes = dict(run_all(chosen, jobs or os.cpu_count() or 1, say))
     caught = sum(isinstance(outcome, Caught) for outcome in outcomes.values())
+    for line in count_areas(chosen, outcomes):
+        say(line)
     say(f"PLANTED caught={caught} total={len(chosen)}")
     if json:
         write_json(msgspec.json.format(msgspec.json.encode(_document(chosen, outcomes))).decode() + "\n", json)
     return exit_code_of(list(outcomes.values()))
+
+
+def count_areas(bugs: Sequence[Bug], outcomes: Mapping[str, Outcome]) -> list[str]:
+    """A line for each part of the engine that a bug breaks: how many of its bugs were caught, how long that took at most, who spoke."""
+    lines = []
+    for area in AREAS:
+        mine = [outcomes[bug.name] for bug in bugs if bug.area == area and bug.selection.target == "engine"]
+        caught = [outcome for outcome in mine if isinstance(outcome, Caught)]
+        if mine:
+            slowest = max((outcome.seconds for outcome in caught), default=0.0)
+            by = ", ".join(sorted({outcome.by for outcome in caught})) or "nobody"
+            lines.append(f"AREA {area} caught={len(caught)} total={len(mine)} slowest={slowest:.1f} s by {by}")
+    return lines
 
 
 def exit_code_of(outcomes: Sequence[Outcome]) -> ExitCode:
@@ -95,7 +111,7 @@ def _document(bugs: Sequence[Bug], outcomes: dict[str, Outcome]) -> dict[str, An
 
 
 def _row(bug: Bug, outcome: Outcome) -> dict[str, Any]:
-    row = {"name": bug.name, "target": bug.selection.target, "about": bug.about, "detail": outcome.detail}
+    row = {"name": bug.name, "target": bug.selection.target, "area": bug.area, "about": bug.about, "detail": outcome.detail}
     match outcome:
         case Caught(by, seconds):
             return row | {"end": "caught", "by": by, "seconds": seconds}

@@ -3,6 +3,8 @@
 What must hold:
 - Caught means that an oracle named in the bug file said fail; unknown is not caught, nor is the fail of an oracle that is not named.
 - A harness bug is caught when its campaign ends unknown or fail, as the file says; a pass is a miss.
+- Nothing is concluded from a trial in which a driver ended by an internal error, but where the bug file says that it `halts`: text that no
+  longer fits its surroundings ends so as well.
 - Nothing is concluded when the sound copy does not pass, or when a campaign ended otherwise than with a verdict.
 - Campaigns are processes of their own: the copy is imported there and nowhere else.
 - A bug with a conformance test is judged by that test alone (`chaos.planted.suite`).
@@ -25,6 +27,8 @@ from chaos.planted.plant import INSTALLED, plant
 from chaos.planted.suite import SuiteRan, describe_missing, find_trouble, run_test
 from chaos.results import TrialResult, Verdict
 
+INTERNAL_ERROR = 70
+"""How a driver ends that met what cannot be (recovery/README): a bug that only broke the engine's code would be "caught" by it."""
 CAMPAIGN_SECS = 600.0
 """Far above any campaign of a selection: only one that hangs meets it."""
 _VERDICTS = {int(ExitCode.PASS): Verdict.PASS, int(ExitCode.FAIL): Verdict.FAIL, int(ExitCode.UNKNOWN): Verdict.UNKNOWN}
@@ -114,6 +118,8 @@ def judge(bug: Bug, ran: Ran) -> Outcome:
     trials = [result for result in ran.results if result.verdict is Verdict.FAIL]
     failed = [(result, oracle) for result in trials for oracle in result.oracles if oracle.verdict is Verdict.FAIL]
     for result, oracle in failed:
+        if oracle.oracle in bug.expect and not bug.may_halt and any(code == INTERNAL_ERROR for _, code in result.drivers):
+            return Unproved(f"{_place(result)}: a driver ended by an internal error, not by what the bug does: {result.reason}")
         if oracle.oracle in bug.expect:
             return Caught(oracle.oracle, ran.noticed_secs, f"{_place(result)}: {oracle.detail}")
     if failed:

@@ -108,6 +108,7 @@ def shrink_one(place: Path, order: Order, say: Say, start: Start | None = None) 
             return Bench(lambda: start(Path(errors) / name), area / "slot-1" / "trial")
 
         with open_bench("search.txt") as bench:
+            case, wanted = _prefer_clean_run(bench, case, wanted, say)
             returned = count_returns(bench, case, wanted, order.reruns)
             say(describe_rate("before", returned, order.reruns))
             if not returned:
@@ -134,6 +135,16 @@ def shrink_one(place: Path, order: Order, say: Say, start: Start | None = None) 
         else:
             say("NOT SHRUNK: what was found did not fail alike when it was played from its file; nothing was written")
         return msgspec.structs.replace(found, seconds=round(time.monotonic() - began, 2))
+
+
+def _prefer_clean_run(bench: Bench, case: Case, wanted: Signature, say: Say) -> tuple[Case, Signature]:
+    """The case, or its clean run where that fails by itself: a campaign would come no further."""
+    clean = bench.record(case.scenario, ()) if case.plan else None
+    if clean is None or clean.result.verdict is not Verdict.FAIL:
+        return case, wanted
+    found = signature_of(clean.result)
+    say(f"its clean run fails by itself, and is shrunk in its place: {found}")
+    return Case(case.scenario, ()), found
 
 
 def _make_start(scenario: Scenario, engine: Path | None) -> Start:

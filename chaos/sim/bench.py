@@ -12,7 +12,7 @@ from chaos.oracle.evidence import known
 from chaos.oracle.judging import is_decision
 from chaos.required import ALWAYS
 from chaos.results import Action, Recording, Trial, TrialResult, Verdict, merge_verdicts
-from chaos.sim.evidence import NOT_JUDGED, Wanted, digest_final, digest_history, gather, judge_all
+from chaos.sim.evidence import NOT_JUDGED, Read, Wanted, digest_final, digest_history, gather, judge_all
 from chaos.sim.plain import run_plainly
 from chaos.sim.play import OnStep, Play, Schedule
 from chaos.sim.process import Process
@@ -35,6 +35,7 @@ class Bench:
         self._wanted = Wanted(plain.listing, plain.outputs, plain.exits) if workload.on_interrupted == "reissue" else None
         self._saved: dict[str, Durable] = {}
         self._saves = saves
+        self._read = Read()
         self.steps: list[str] = []
         self.clean = self._record()
 
@@ -42,6 +43,7 @@ class Bench:
         play = Play(self._opened.copy(), on_step=self._note)
         trial = Trial(0, self.workload.name, (), fault="")
         result = self.judge(self._run(play), trial, suspect=True)
+        self._read.keep(play.world.durable)
         if self._wanted is not None and result.verdict is Verdict.PASS:
             self._wanted = replace(self._wanted, final=result.final)
         return result
@@ -86,7 +88,7 @@ class Bench:
 
     def judge(self, play: Play, trial: Trial, *, suspect: bool = False) -> TrialResult:
         """What came of it: every oracle, then the doubt whether each action of the plan fired and each oracle spoke."""
-        evidence = gather(play.world.durable, self._wanted)
+        evidence = gather(play.world.durable, self._wanted, self._read)
         verdicts = [*judge_all(evidence, suspect=suspect), *play.findings]
         verdict = merge_verdicts([one.verdict for one in verdicts])
         worst = next((one for one in verdicts if one.verdict is verdict), None)
@@ -101,10 +103,11 @@ class Bench:
             sum(one["restored"] for one in restores), sum(one["displaced"] for one in restores), 0.0, decisions=decided,
             final=digest_final(evidence), digest="" if verdict is Verdict.PASS and trial.number else digest_history(evidence),
         )  # fmt: skip
-        return distrust(result, self._required(trial))
+        return distrust(result, self._required(bool(evidence.request.witnessed)))
 
-    def _required(self, trial: Trial) -> frozenset[str]:
-        has_witness = any(isinstance(call, BashCall) for call in self.workload.calls)
-        asked = {"witness": has_witness, "reference": self._wanted is not None, "exits": self._wanted is not None and has_witness}
+    def _required(self, is_witnessed: bool) -> frozenset[str]:
+        """The oracles that must have spoken before a trial passes."""
+        has_command = any(isinstance(call, BashCall) for call in self.workload.calls)
+        asked = {"witness": is_witnessed, "reference": self._wanted is not None, "exits": self._wanted is not None and has_command}
         asked["convergence"] = self._wanted is not None and bool(self._wanted.final)
         return (ALWAYS - NOT_JUDGED).union(name for name, is_asked in asked.items() if is_asked)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from chaos.campaign import CampaignResult, Limits, Watcher, distrust_recording, make_unknown
 from chaos.enumeration import Enumeration, Unreachable
-from chaos.plan import select_trials
 from chaos.pool import AllLostError, Answered, Lost, Pool
 from chaos.results import Action, Recording, Trial, TrialResult, Verdict, merge_verdicts
 from chaos.rundir import RunDirectory
@@ -21,15 +20,17 @@ from chaos.sim.workloads import FIXED
 from chaos.zygote_client import Simulator, Zygote
 from eventlog.errors import MisuseError
 
-BATCH = 8 * GROUP
+BATCH = 4 * GROUP
 """Drawn trials that are asked for at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A fixed session: all its trials, or one plan."""
+    """A fixed session: its trials with this step and fault ("": all), or one plan."""
 
     name: str
+    step: str = ""
+    fault: str = ""
     plan: tuple[Action, ...] = ()
 
 
@@ -68,7 +69,7 @@ class Simulation:
         if drawn is not None:
             asks: list[Ask] = [Drawn(drawn.seed, drawn.number, 1, limits.plan)]
         else:
-            asks = [Fixed(one.name, limits.plan) for one in FIXED if scenario in ("", one.name)]
+            asks = [Fixed(one.name, limits.step, limits.fault, limits.plan) for one in FIXED if scenario in ("", one.name)]
         left = self._work("sessions crashed at every step", asks, limits, deadline)
         is_whole = not (scenario or limits.step or limits.fault or limits.plan)
         missing = wanted - len(self._results) if is_whole else 0
@@ -88,7 +89,7 @@ class Simulation:
                 match news:
                     case Answered(request=request, value=value, trouble=trouble):
                         begun += _size(request)
-                        self._watcher.advance(self._take(request, value, trouble, limits))
+                        self._watcher.advance(self._take(request, value, trouble))
                     case Lost(slot=slot, reason=reason):
                         self._run.history.note("zygote lost", slot=slot, reason=reason)
                     case _:
@@ -103,13 +104,13 @@ class Simulation:
         has_failed = limits.stop_after is not None and self._failed >= limits.stop_after
         return has_failed or (deadline is not None and self._clock() >= deadline)
 
-    def _take(self, ask: Ask, value: "_Value | None", trouble: str, limits: Limits) -> TrialResult:
+    def _take(self, ask: Ask, value: "_Value | None", trouble: str) -> TrialResult:
         """Record what came of one request; the worst of it, for who watches."""
         if value is None:
             name = ask.name if isinstance(ask, Fixed) else str(Name(ask.seed, ask.first))
             results: Sequence[TrialResult] = [make_unknown(Trial(0, name, (), fault=""), trouble)]
         elif value.recording is not None:
-            results = self._take_fixed(value.recording, value.results, limits)
+            results = self._take_fixed(value.recording, value.results)
         else:
             results = value.results
         for result in results:
@@ -123,14 +124,12 @@ class Simulation:
         worst = merge_verdicts([result.verdict for result in results])
         return next((result for result in results if result.verdict is worst), make_unknown(Trial(0, DRAWN, ()), "nothing was answered"))
 
-    def _take_fixed(self, recording: Recording, results: Sequence[TrialResult], limits: Limits) -> list[TrialResult]:
+    def _take_fixed(self, recording: Recording, results: Sequence[TrialResult]) -> list[TrialResult]:
         recording = distrust_recording(recording, frozenset())
-        trials = tuple(result.trial for result in results)
-        chosen = select_trials(trials, limits.step, limits.fault, limits.plan)
-        enumeration = _enumerate(recording, trials)
+        enumeration = _enumerate(recording, tuple(result.trial for result in results))
         self._run.add_steps(enumeration)
         self._enumerations.append(enumeration)
-        return [recording.result, *(result for result in results if result.trial in chosen)]
+        return [recording.result, *results]
 
     def _conclude(self, left: int, limits: Limits) -> CampaignResult:
         for result in self._tally.results:
@@ -161,8 +160,8 @@ def _ask(zygote: Zygote, ask: Ask) -> _Value:
 
 def _encode(ask: Ask) -> dict[str, object]:
     match ask:
-        case Fixed(name=name, plan=plan):
-            return {"op": "fixed", "name": name, "plan": list(plan)}
+        case Fixed(name=name, step=step, fault=fault, plan=plan):
+            return {"op": "fixed", "name": name, "step": step, "fault": fault, "plan": list(plan)}
         case Drawn(seed=seed, first=first, count=count, plan=plan):
             return {"op": "drawn", "seed": seed, "first": first, "count": count, "plan": list(plan)}
 

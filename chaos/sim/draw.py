@@ -8,6 +8,8 @@ from functools import lru_cache
 from random import Random
 from typing import Literal
 
+import msgspec
+
 from chaos.results import Action, Trial, TrialResult, Verdict
 from chaos.sim.bench import Bench
 from chaos.sim.naming import Name
@@ -47,7 +49,8 @@ def run_drawn(name: Name, plan: tuple[Action, ...] = ()) -> TrialResult:
     else:
         striker = _Striker(kind, random, len(bench.steps))
         play = bench.run(bench.start(schedule, striker.note))
-    return bench.judge(play, Trial(name.number, str(name), play.plan, fault=name_fault(play.plan)))
+    result = bench.judge(play, Trial(name.number, str(name), play.plan, fault=name_fault(play.plan)))
+    return result if play.plan else msgspec.structs.replace(result, verdict=Verdict.UNKNOWN, reason="nothing was done to the session")
 
 
 def name_fault(plan: tuple[Action, ...]) -> Kind:
@@ -55,7 +58,7 @@ def name_fault(plan: tuple[Action, ...]) -> Kind:
     verbs = [action.do for action in plan]
     if "freeze" in verbs:
         return "freeze"
-    return "race" if "wait" in verbs else _BY_KILLS[min(verbs.count("kill"), len(_BY_KILLS)) - 1]
+    return "race" if "wait" in verbs else _BY_KILLS[min(max(verbs.count("kill"), 1), len(_BY_KILLS)) - 1]
 
 
 def _rename(clean: TrialResult, name: Name) -> TrialResult:

@@ -41,11 +41,32 @@ class Wanted:
     final: str = ""
 
 
-def gather(durable: Durable, wanted: Wanted | None) -> Evidence:
+class Read:
+    """Rows that were read before and stand in the log of a later trial too: a row is never changed, and trials of one session share
+    those of its clean run."""
+
+    def __init__(self) -> None:
+        self._events: dict[int, tuple[Row, Event]] = {}
+
+    def keep(self, durable: Durable) -> None:
+        """Remember the rows of this log."""
+        stream = _read_log(durable, self).streams[SESSION]
+        self._events |= {id(row): (row, event) for row, event in zip(durable.store.rows(StreamId(SESSION)), stream.events, strict=False)}
+
+    def find(self, row: Row, seq: int, previous: bytes) -> Event | None:
+        """The event of this very row at this very place."""
+        known = self._events.get(id(row))
+        if known is None or known[0] is not row or (known[1].seq, known[1].prev_hash) != (seq, previous):
+            return None
+        return known[1]
+
+
+def gather(durable: Durable, wanted: Wanted | None, read: Read | None = None) -> Evidence:
     """The evidence of one trial that has ended."""
+    log = _read_log(durable, read or Read())
     return Evidence(
-        request=_make_request(durable, wanted),
-        log=_read_log(durable),
+        request=_make_request(durable, wanted, find_witnessed(durable, log.streams[SESSION])),
+        log=log,
         tree=list_tree(durable.tree),
         witness=bytes(durable.witness),
         acknowledged=tuple("".join(f"{line}\n" for line in lines).encode() for _, lines in sorted(durable.said.items())),
@@ -111,26 +132,35 @@ def _list_quarantine(durable: Durable) -> list[bytes]:
     return listed
 
 
-def _make_request(durable: Durable, wanted: Wanted | None) -> JudgeRequest:
+def find_witnessed(durable: Durable, stream: Stream) -> frozenset[int]:
+    """The commands that note what they do, by their place in the script; none where nothing was noted and no command finished: every one
+    was cut before it began, and there is nothing to judge."""
+    commands = {event.payload["call"] for event in stream.of_kind("attempt_started") if event.payload["tool"] == "bash"}
+    ended = {event.payload["call"] for event in stream.of_kind("call_settled") if event.payload["ended"] == "finished"}
+    if not durable.witness and not commands & ended:
+        return frozenset()
     calls = durable.workload.calls
-    witnessed = frozenset(index for index, call in enumerate(calls) if isinstance(call, BashCall) and b"$WITNESS" in call.run)
+    return frozenset(index for index, call in enumerate(calls) if isinstance(call, BashCall) and b"$WITNESS" in call.run)
+
+
+def _make_request(durable: Durable, wanted: Wanted | None, witnessed: frozenset[int]) -> JudgeRequest:
     return JudgeRequest(
         log="", scratch="", stream=SESSION, workspace=b"", witness=b"", witnessed=witnessed, acknowledged=(b"",),
         reference=None if wanted is None else wanted.listing, reference_outputs=None if wanted is None else wanted.outputs or None,
         reference_exits=None if wanted is None else wanted.exits or None, on_interrupted=durable.workload.on_interrupted,
-        script_length=len(calls), expect_finished=True, outside_edits=False, superseded=(), quarantine=SIDE.encode(), history=False,
-        converges_to=None if wanted is None else wanted.final or None, converges_to_parts=None, edits=None, displaced=(), frozen=(),
-        suspect=False,
+        script_length=len(durable.workload.calls), expect_finished=True, outside_edits=False, superseded=(), quarantine=SIDE.encode(),
+        history=False, converges_to=None if wanted is None else wanted.final or None, converges_to_parts=None, edits=None, displaced=(),
+        frozen=(), suspect=False,
     )  # fmt: skip
 
 
-def _read_log(durable: Durable) -> Log:
+def _read_log(durable: Durable, read: Read) -> Log:
     """The log, its stream up to the first row that is malformed."""
     stored = durable.store.rows(StreamId(SESSION))
     previous, events, defects = bytes(32), list[Event](), tuple[Defect, ...]()
     for seq, row in enumerate(stored, 1):
         try:
-            events.append(_read_event(row, seq, previous))
+            events.append(read.find(row, seq, previous) or _read_event(row, seq, previous))
         except rows.Malformed as problem:
             defects = (Defect(SESSION, seq, str(problem)),)
             break

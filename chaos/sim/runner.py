@@ -1,9 +1,10 @@
 """The runner of simulated trials. It speaks the zygote's protocol (chaos/zygote_client.py) and is one process: nothing real is started.
 
-    {"op": "fixed", "name": NAME, "plan": [Action ...]}                       -> {"recording": R, "results": [TrialResult ...]}
-    {"op": "drawn", "seed": S, "first": N, "count": K, "plan": [Action ...]}  -> {"results": [TrialResult ...]}
+    {"op": "fixed", "name": NAME, "step": STEP, "fault": FAULT, "plan": [Action ...]}  -> {"recording": R, "results": [TrialResult ...]}
+    {"op": "drawn", "seed": S, "first": N, "count": K, "plan": [Action ...]}           -> {"results": [TrialResult ...]}
 
-A plan that is empty asks for all trials of a fixed session, and for the drawn ones as they were drawn.
+Of a fixed session the trials with that step and fault are run ("" for all), or the plan that is given; drawn ones as they were drawn, or
+with the plan in place of their own.
 """
 
 import gc
@@ -14,6 +15,7 @@ from functools import partial
 import msgspec
 
 from chaos.answering import Answer, answer_lines
+from chaos.plan import select_trials
 from chaos.results import Action, Trial, TrialResult
 from chaos.sim.draw import name_fault, run_drawn
 from chaos.sim.fixed import enumerate_fixed, make_bench, run_fixed
@@ -29,6 +31,8 @@ COLLECT_AFTER = 200
 class _Request(msgspec.Struct, frozen=True):
     op: str
     name: str = ""
+    step: str = ""
+    fault: str = ""
     plan: tuple[Action, ...] = ()
     seed: int = 0
     first: int = 1
@@ -57,13 +61,13 @@ def _answer(line: bytes) -> Answer:
 
 
 def _answer_fixed(request: _Request) -> Answer:
-    """The clean run of a fixed session and all its trials, or the one with the plan that was given."""
+    """The clean run of a fixed session and its trials, or the one with the plan that was given."""
     bench = make_bench(request.name)
     enumerated = enumerate_fixed(bench)
-    trials = enumerated.trials
+    trials = tuple(select_trials(enumerated.trials, request.step, request.fault))
     if request.plan:
         known = tuple(trial for trial in trials if trial.plan == request.plan)
-        trials = known or (Trial(len(trials) + 1, request.name, request.plan, fault=name_fault(request.plan)),)
+        trials = known or (Trial(len(enumerated.trials) + 1, request.name, request.plan, fault=name_fault(request.plan)),)
     results = [_timed(partial(run_fixed, bench, trial), number) for number, trial in enumerate(trials)]
     return Answer(recording=enumerated.recording, results=tuple(results))
 

@@ -5,7 +5,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from chaos.syscalls.inject import Pass, build_command
+from chaos.syscalls.calls import Target
+from chaos.syscalls.inject import build_command
 
 PROBE_SECS = 20.0
 
@@ -26,7 +27,7 @@ def find_lack() -> str:
 
 def _probe(tracer: str, trace: Path) -> str:
     try:
-        command = build_command(tracer, str(trace), ["true"], Pass("fdatasync", 1, finished=False))
+        command = build_command(tracer, str(trace), ["true"], Target("fdatasync", 1, "after"))
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=PROBE_SECS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"strace does not run ({error}); install the package strace anew"

@@ -5,19 +5,21 @@ from collections.abc import Sequence
 from chaos.catalogue import SCENARIOS
 from chaos.plan import FAULTS
 from chaos.scenario import Scenario
+from chaos.syscalls.calls import parse_aim
 from chaos.syscalls.enumerate import FAULT
-from chaos.syscalls.inject import parse_target
 from eventlog.errors import MisuseError
 
 STEP = "step"
 SYSCALL = "syscall"
 LEVELS = {
     STEP: "kills at the engine's own steps, which its processes announce to the runner; the default",
-    SYSCALL: "strace kills the driver, an unprepared `recovery run`, on entering a system call",
+    SYSCALL: "strace kills an unprepared `recovery run`, or a helper of it, before or after a system call",
 }
 RUNNER = "chaos.syscalls.runner"
-DEFAULT_SCENARIO = SCENARIOS / "ci" / "append.toml"
-"""Two short commands: a traced driver costs seconds, and what is killed is the driver."""
+ANSWER_SECS = 1200.0
+"""How long a runner may take for one answer: a recording is four traced runs."""
+DEFAULT_SCENARIO = SCENARIOS / "syscall" / "all-roles.toml"
+"""Two short commands, two files written, and a gate at which the helpers can be attached to: a traced run costs seconds."""
 
 
 def check_level(level: str) -> str:
@@ -42,7 +44,7 @@ def check_syscalls(fault: str, step: str, scenarios: Sequence[Scenario]) -> None
         raise MisuseError(f"--fault {fault}: the level syscall only kills; leave --fault away, or say --level step")
     try:
         if step:
-            parse_target(step)
+            parse_aim(step)
     except ValueError as error:
         raise MisuseError(f"--step: {error}") from error
     for scenario in scenarios:

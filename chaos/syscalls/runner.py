@@ -24,6 +24,7 @@ class _Request(msgspec.Struct, frozen=True):
     scenario: dict[str, Any]
     directory: str
     trial: Trial | None = None
+    converges_to: dict[str, Any] = {}
 
 
 def serve() -> None:
@@ -45,7 +46,7 @@ def _answer(bench: Bench, line: bytes) -> Answer:
         case "record", _:
             return Answer(recording=record_syscalls(bench, scenario, directory))
         case "trial", Trial(entry=entry) as trial if entry == ENTRY:
-            return Answer(result=run_syscall_trial(bench, scenario, trial, directory))
+            return Answer(result=run_syscall_trial(bench, scenario, trial, directory, request.converges_to))
         case other, _:
             return Answer(error=f"{other!r} is no request of the syscall level")
 

@@ -27,6 +27,8 @@ EXAMPLES = HOME / "docs" / "examples" / "targets"
 PEERS_PYTHON = HOME / ".venv-peers" / "bin" / "python"
 INSTALL = "make peers-target installs it"
 VERSIONS_SECS = 120
+PATIENCE = "600s"
+"""How long one start may take: peers load for seconds, and under strace, on a busy machine, for minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,7 @@ def _run(plan: _Plan, peer: Peer, level: str, kill: str) -> list[TrialResult]:
     target = shlex.join([*(["sh"] if script.endswith(".sh") else [python]), script, *peer.arguments])
     run = plan.out / f"{peer.name}-{level}-{kill}"
     words = ["--target", target, "--workload", str(plan.steps), "--level", level, "--kill", kill, "--seed", str(plan.seed)]
+    words += ["--patience", PATIENCE]
     words += ["--jobs", str(plan.jobs), "--out", str(run), *(["--runs", str(plan.runs)] if level == SYSCALL else [])]
     done = subprocess.run([sys.executable, "-m", "chaos", *words], capture_output=True, text=True, check=False)
     if done.returncode not in (ExitCode.PASS, ExitCode.FAIL, ExitCode.UNKNOWN):

@@ -6,6 +6,7 @@ import msgspec
 
 from chaos.area import open_area
 from chaos.campaign import Campaign, CampaignResult, Enumerate, Watcher
+from chaos.done import NOTHING, Done
 from chaos.enumeration import Enumeration, Unreachable
 from chaos.launch import open_pool
 from chaos.options import Request
@@ -26,13 +27,12 @@ def make_target_config(config: Config, target: Target, first_words: str) -> Conf
     return msgspec.structs.replace(config, scenarios=(told,), labels=(), program=first_words)
 
 
-def run_target_request(request: Request, run: RunDirectory, watcher: Watcher) -> CampaignResult:
-    """Run the campaign into `run`. The verdict is returned, not written: the caller adds its summary."""
+def run_target_request(request: Request, run: RunDirectory, watcher: Watcher, done: Done = NOTHING) -> CampaignResult:
+    """Run the campaign into `run`, without what it has `done` already. The verdict is returned, not written."""
     target = the_target(request)
     with open_area() as area, open_pool(lambda slot: TargetZygote(target, _log(run.path, slot), slot), request.jobs) as pool:
-        campaign = Campaign(
-            pool, run, area, watcher, enumerate_one=_choose_enumeration(request), require=lambda *_, **__: required_judges(target)
-        )
+        enumerate_one, judges = _choose_enumeration(request), required_judges(target)
+        campaign = Campaign(pool, run, area, watcher, enumerate_one=enumerate_one, done=done, require=lambda *_, **__: judges)
         result = campaign.run(request.scenarios, request.limits, request.seed)
     run.history.note("campaign ended", verdict=result.verdict)
     return result
@@ -58,9 +58,17 @@ def enumerate_steps(recording: Recording, scenario: Scenario, trial_set: TrialSe
     return Enumeration(NAME, recording.steps, trials, left_out, "")
 
 
+def check_step(made: Enumeration, step: str) -> Enumeration:
+    """The enumeration, found to hold the one step that was asked for, if any. MisuseError names those that there are."""
+    if step and step not in {trial.plan[0].at for trial in made.trials}:
+        raise MisuseError(f"--step {step}: the clean run announces no such step; it announces {', '.join(made.steps)}")
+    return made
+
+
 def _choose_enumeration(request: Request) -> Enumerate:
+    step = request.limits.step
     if not the_target(request).is_traced:
-        return enumerate_steps
+        return lambda recording, scenario, trial_set, first: check_step(enumerate_steps(recording, scenario, trial_set, first), step)
     return lambda recording, scenario, trial_set, first: enumerate_kills(recording, first, request.kills, request.seed, request.limits.step)
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from chaos.campaign import Limits
 from chaos.console import check_target as check_file
-from chaos.options import Options, Request, check_junit, check_numbers, parse_duration
+from chaos.options import Options, Request, check_html, check_junit, check_numbers, parse_duration
 from chaos.scenario import Scenario
+from chaos.sim.options import LOCAL
 from chaos.step import format_step, parse_short_step
 from chaos.syscalls.enumerate import DEFAULT_KILLS
 from chaos.syscalls.level import SYSCALL, check_level
@@ -49,6 +50,7 @@ def check_target_options(options: Options, seed: int, jobs: int, out: Path) -> R
         out=Path(options.out) if options.out else out,
         json=check_file("--json", options.json) if options.json and options.json != "-" else None,
         junit=check_junit(options.junit, options.json),
+        html=check_html(options.html, options.json, options.junit),
         level=level,
         kills=options.runs or DEFAULT_KILLS,
         target=target,
@@ -85,6 +87,8 @@ def _refuse_others(options: Options) -> None:
         ("depth", options.depth is not None),
         ("require-coverage", options.require_coverage),
         ("require", options.require),
+        ("audit", options.audit is not None),
+        ("backend", options.backend != LOCAL),
         ("fault", options.fault not in ("", "kill", SYSCALL)),
     ):
         if given:

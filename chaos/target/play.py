@@ -14,12 +14,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from chaos.processes import end_everything, list_descendants, wait_readable
 from chaos.results import Action, Fault, OracleVerdict, Verdict
 from chaos.stage import wait_until
-from chaos.syscalls.available import find_tracer
-from chaos.syscalls.inject import TraceError, build_command, find_doubt, format_pass, parse_target, parse_trace
+from chaos.syscalls.calls import format_aim, parse_aim
+from chaos.syscalls.enumerate import list_aims
+from chaos.syscalls.inject import TraceError
+from chaos.syscalls.traced import read_proof, run_traced
 from chaos.target.place import TargetPlace, make_environment, short_address
 from chaos.target.target import LIVENESS, PROCESSES, Target
 
@@ -121,8 +124,10 @@ class TargetPlay:
             self._given, self._place, number, self._target.workload, address, armed, is_told=not is_traced
         )
         with self._place.output(number).open("ab") as output, self._place.errors(number).open("ab") as errors:
+            if is_traced and number == 1:
+                return self._start_traced(environment, output, errors)
             process = subprocess.Popen(
-                self._words(number), cwd=self._place.work, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
+                self._target.command, cwd=self._place.work, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
                 start_new_session=True,
             )  # fmt: skip
         descriptor = os.pidfd_open(process.pid)
@@ -131,24 +136,25 @@ class TargetPlay:
         finally:
             os.close(descriptor)
         code = process.wait()
-        if is_traced and number == 1:
-            self._read_proof(process.pid, code)
-        elif self._reached:
+        if self._reached:
             has_fired = code == -signal.SIGKILL
             note = "" if has_fired else f"the target ended with {code}, not by the kill"
             self._played.faults.append(Fault(self._reached, "kill", True, has_fired, process.pid, max(0, -code), note=note))
             self._reached = ""
         return code
 
-    def _words(self, number: int) -> list[str]:
-        """The command of a start. Only the first is traced."""
-        if not self._target.is_traced or number > 1:
-            return list(self._target.command)
-        tracer = find_tracer()
-        if tracer is None:
-            raise FileNotFoundError("strace is not installed; install the package strace")
-        aimed = parse_target(self._left[0].at) if self._left else None
-        return build_command(tracer, str(self._place.strace), list(self._target.command), aimed)
+    def _start_traced(self, environment: Mapping[str, str], output: IO[bytes], errors: IO[bytes]) -> int:
+        """The first start, of which only the started process is traced, and killed in a system call; what the trace proves is its fault."""
+        action = self._left[0] if self._left else None
+        ran = run_traced(
+            self._target.command, self._place.strace, parse_aim(action.at).target if action else None, cwd=self._place.work,
+            environment=environment, output=output, errors=errors, seconds=self._target.patience_secs, own_session=True,
+        )  # fmt: skip
+        if action is not None:
+            self._left.pop(0)
+            has_fired = not ran.doubt
+            self._played.faults.append(Fault(action.at, "kill", has_fired, has_fired, ran.pid, max(0, -ran.code), note=ran.doubt))
+        return ran.code
 
     def _follow(self, pid: int, descriptor: int, listener: socket.socket, deadline: float) -> None:
         """Until the process has ended: kill it where the plan says, let everybody else go on."""
@@ -196,21 +202,6 @@ class TargetPlay:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(one, signal.SIGKILL)
 
-    def _read_proof(self, pid: int, code: int) -> None:
-        """What the trace proves of the kill that strace was to make."""
-        wait_until(lambda: self._trace_is_whole(), DEATH_SECS, "strace to end its trace")
-        if not self._left:
-            return
-        action = self._left.pop(0)
-        try:
-            doubt = find_doubt(parse_trace(self._place.strace.read_text("utf-8", "replace")), parse_target(action.at), code)
-        except TraceError as error:
-            doubt = str(error)
-        self._played.faults.append(Fault(action.at, "kill", not doubt, not doubt, pid, -code if code < 0 else 0, note=doubt))
-
-    def _trace_is_whole(self) -> bool:
-        return self._place.strace.exists() and self._place.strace.read_bytes().endswith(b" +++\n")
-
     def _wait_quiet(self) -> None:
         with contextlib.suppress(TimeoutError):  # whoever is then still there is a finding
             quiet_secs = self._target.quiet_secs
@@ -222,8 +213,11 @@ class TargetPlay:
 
 
 def read_passes(place: TargetPlace) -> tuple[str, ...]:
-    """The system calls of a traced clean run, as steps."""
-    return tuple(format_pass(one) for one in parse_trace(place.strace.read_text("utf-8", "replace")).passes)
+    """Where a traced clean run can be killed in its system calls, as steps. TraceError when its trace is not whole."""
+    passes, doubt = read_proof(place.strace, None, 0)
+    if doubt:
+        raise TraceError(doubt)
+    return tuple(format_aim(one) for one in list_aims("driver", passes))
 
 
 def read_announced(file: Path) -> tuple[str, ...]:

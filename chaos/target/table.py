@@ -11,6 +11,12 @@ from chaos.target.workload import VIOLATIONS
 
 FORMAT = 1
 KINDS = (*VIOLATIONS, LIVENESS)
+PREFACE = (
+    "Each number counts trials in which that kind of violation was seen; a trial has one kill. The work is not idempotent, which some of "
+    "these drivers ask for: what each promises, and what of the numbers its promise allows, stands below the table. At the level "
+    "`step` all are killed at the same instants, those of the workload; at the level `syscall` in calls of the started process's first "
+    "thread, so that a driver that works in other threads or processes is mostly killed beside its work there."
+)
 KNOWN = {peer.name: peer for peer in PEERS}
 
 
@@ -72,9 +78,7 @@ def render_page(found: Comparison) -> str:
         "# Drivers side by side",
         "",
         f"Made by `chaos compare` on {found.date}: the standard workload of {found.steps} steps (chaos/README, Targets), seed "
-        f"{found.seed}, Python {found.python}. Each number counts trials in which that kind of violation was seen; a trial has one kill. "
-        "The work is not idempotent, which some of these drivers ask for: what each promises, and what of the numbers its promise "
-        "allows, stands below the table.",
+        f"{found.seed}, Python {found.python}. {PREFACE}",
         "",
         *(f"| {' | '.join(line)} |" for line in table),
         "",

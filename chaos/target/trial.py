@@ -108,8 +108,8 @@ def _conclude(trial: Trial, played: TargetPlayed, oracles: tuple[OracleVerdict, 
     verdicts = [one.verdict for one in oracles]
     reasons = [f"{one.oracle}: {one.detail}" for one in oracles if one.verdict is not Verdict.PASS]
     if unfired:
-        verdicts.append(Verdict.UNKNOWN)
-        reasons.append(f"did not fire: {format_action(unfired[0])}")
+        verdicts = [Verdict.UNKNOWN]  # what is wrong with a target that nobody killed says nothing about its recovery
+        reasons.insert(0, f"did not fire: {format_action(unfired[0])}")
         reasons += [fault.note for fault in played.faults if not fault.fired and fault.note]
     if played.trouble:
         verdicts, reasons = [Verdict.UNKNOWN], [played.trouble, *reasons]

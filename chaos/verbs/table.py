@@ -6,6 +6,7 @@ from chaos.results import Action, Fault
 from chaos.scene import Scene
 from chaos.stage import Reached
 from chaos.verbs.changes import jump, keep, lose
+from chaos.verbs.disk import fail_disk
 from chaos.verbs.edits import edit, turn
 from chaos.verbs.freezes import freeze, prove_killed, wake
 from chaos.verbs.kills import kill
@@ -29,6 +30,7 @@ CARRY_OUT: Mapping[str, CarryOut] = {
     "keep": keep,
     "parked": await_parked,
     "person": ask_person,
+    "fail": fail_disk,
 }
 """By the verbs of `actions.VERBS`, all but `wait`, which does nothing to who waits."""
 

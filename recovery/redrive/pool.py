@@ -19,6 +19,9 @@ class Pool:
 
     def refill(self) -> None:
         """See to it that one is ready, or getting ready."""
+        if self._idle is not None and self._idle.poll() is not None:
+            self._idle.close()
+            self._idle = None
         if self._is_warm and self._idle is None:
             self._idle = start_idle(self._environment, self._host)
 

@@ -139,8 +139,8 @@ class Redrive:
 
     def _make_ready(self) -> None:
         """Count the next start ahead, for the process that waits for it."""
-        waiting = self._world.find_waiting()
-        if waiting is None or self._record.ready is not None:
+        waiting, ready = self._world.find_waiting(), self._record.ready
+        if waiting is None or (ready is not None and ready.driver == waiting):
             return
         with contextlib.suppress(CrashworthyError, OSError):  # then the next start is counted when it is made, and meets it
             epoch = self._world.choose_epoch(self._record)

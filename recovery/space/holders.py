@@ -26,7 +26,7 @@ class Holders:
     """The registry in `directory`, made when it is missing."""
 
     def __init__(self, directory: str, clock: Clock) -> None:
-        os.makedirs(directory, mode=0o700, exist_ok=True)
+        durable.make_directories(directory, "holder")
         self._directory = directory
         self._lock = FileLock(os.path.join(directory, "lock"), clock, "registry of holders")
 

@@ -94,14 +94,14 @@ class _Worker:
             append_start(self._ledger, request.epoch, Start(request.key, self._identity, ""))
             exit_, message, detail = self._carry_out(request)
             self._sync()
+            steps.reach("ledger.exit.before")
+            with self._ledger.transaction() as transaction:
+                transaction.append_shared(Exited(request.key, exit_, self._host.boot_id(), message=message, detail=detail))
         except StaleEpochError as error:
             return Stale(str(error))
         except (CrashworthyError, OSError) as error:
-            # No exit record: the attempt stays unknown, and recovery restores whatever it had begun.
+            # No exit record (a full disk may refuse just that): the attempt stays unknown, and recovery restores whatever it had begun.
             return Failed(str(error), type(error).__name__ if isinstance(error, CrashworthyError) else "")
-        steps.reach("ledger.exit.before")
-        with self._ledger.transaction() as transaction:
-            transaction.append_shared(Exited(request.key, exit_, self._host.boot_id(), message=message, detail=detail))
         return Done(exit_, message, detail)
 
     def _sync(self) -> None:

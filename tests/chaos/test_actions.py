@@ -63,13 +63,15 @@ def test_each_verb_has_a_text_of_its_own() -> None:
         Action(STEP, "jump", path="+10y"),
         Action("", "jump", path="-3h"),
         Action("", "corrupt", path="log", content="flip 7 of 0"),
+        Action(STEP, "cut"),
+        Action("", "fail", "driver@2", path="wal", content="sync 1 EIO"),
     )
     assert format_plan(plan) == (
         f"wait shim.1@1:running:1; kill {STEP}; kill who command@1; freeze {STEP}; freeze who driver@1; wake driver@1; "
         f'killed driver@1; release shim.1@1; start; end driver@2; edit {STEP} "a b;c" "say \\"x\\"\\n"; edit {STEP} "a"; edit "a" ""; '
         f'lose {STEP} "root moved"; lose "files"; keep {STEP} "log"; parked driver@2 "root_replaced"; person "settle --rebuild"; '
         f'turn {STEP} "a" "symlink b c"; turn "a" "fifo"; jump {STEP} "+10y"; jump "-3h"; '
-        'corrupt "log" "flip 7 of 0"'
+        f'corrupt "log" "flip 7 of 0"; cut {STEP}; fail driver@2 "wal" "sync 1 EIO"'
     )
     assert {action.do for action in plan} == set(VERBS)
 

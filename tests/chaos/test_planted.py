@@ -1,6 +1,6 @@
 """Planted bugs: their files, their planting, the judgement, and a campaign on a subset of them that really runs.
 
-All of them run with `chaos planted` and `chaos planted --harness`.
+All of them run with `chaos planted` and `chaos planted --harness`, and here in a soak.
 """
 
 import ast
@@ -8,6 +8,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -18,8 +19,8 @@ import pytest
 from chaos import __main__ as command
 from chaos import console
 from chaos.console import ExitCode
-from chaos.planted.bug import BUGS, PACKAGES, Bug, Replace, campaign_options, load_bug, load_bugs
-from chaos.planted.command import describe, exit_code_of
+from chaos.planted.bug import AREAS, BUGS, PACKAGES, Bug, Replace, campaign_options, choose_bugs, load_bug, load_bugs
+from chaos.planted.command import count_areas, describe, exit_code_of
 from chaos.planted.hunt import Caught, Missed, Ran, Unproved, hunt, judge, judge_tested, plant_bug
 from chaos.planted.plant import INSTALLED, apply_changes, copy_packages
 from chaos.planted.suite import SUITES, CaseRan, End, SuiteRan, describe_missing, find_trouble, run_test
@@ -77,7 +78,7 @@ MISTAKES = {
     "no target": ('target = "engine"\n', "", "target None is unknown; use engine or harness"),
     "no name": ('name = "mine"\n', "", "name is missing or not a string"),
     "another name": ('"mine"', '"yours"', "name 'yours' must be the name of the file, 'mine'"),
-    "unknown key": ("about =", "abuot =", "unknown key 'abuot'; known are about, conformance"),
+    "unknown key": ("about =", "abuot =", "unknown key 'abuot'; known are about, area"),
     "no expectation": ('["order"]', "[]", "expect must list names"),
     "a harness bug that may pass": (
         'target = "engine"\nexpect = ["order"]\n[[replace]]\nfile = "eventlog/writer.py"',
@@ -103,6 +104,9 @@ MISTAKES = {
     "a suite that is not there": ('expect = ["order"]', 'conformance = "test_x"\nsuite = "space"', "suite 'space' is unknown"),
     "a suite without a test of it": ('about = "what', 'suite = "spaces"\nabout = "what', "suite 'spaces' is unknown or has no conformance"),
     "an empty conformance test": ('expect = ["order"]', 'conformance = ""', "conformance is missing or not a string"),
+    "an area that is not there": ('about = "what', 'area = "fences"\nabout = "what', "area 'fences' is unknown; there are fence, takeover"),
+    "fast": ('about = "what', 'fast = 1\nabout = "what', "fast must be true or false, found 1"),
+    "halts": ('about = "what', 'halts = "yes"\nabout = "what', "halts must be true or false, found 'yes'"),
     "runs": ('about = "what', 'runs = 0\nabout = "what', "runs must be a number above 0, found 0"),
 }
 
@@ -189,6 +193,32 @@ def test_every_bug_says_what_is_lost_and_selects_what_there_is(bug: Bug) -> None
         load_scenario(Path(options.scenario))
 
 
+AREAS_OF_THE_ISSUE = ("fence", "takeover", "commit", "ledger", "kill", "scan", "diff", "apply", "checkpoint", "decision", "redriver")
+
+
+def test_every_area_of_the_engine_has_bugs_and_all_together_are_at_least_forty() -> None:
+    counts = Counter(bug.area for bug in ENGINE)
+    assert all(counts[area] >= 2 for area in AREAS_OF_THE_ISSUE), counts
+    assert sum(counts[area] for area in AREAS_OF_THE_ISSUE) >= 40
+    assert {bug.area for bug in ALL} <= set(AREAS)
+
+
+def test_the_fast_subset_has_a_bug_of_each_area_and_of_the_harness_and_is_small() -> None:
+    engine, harness = choose_bugs(ALL, "engine", [], fast=True), choose_bugs(ALL, "harness", [], fast=True)
+    assert {bug.area for bug in engine} >= set(AREAS_OF_THE_ISSUE) and len(engine) <= 20
+    assert {bug.name for bug in harness} >= {"kill-removed", "step-renamed", "driver-ends-before-kill", "log-emptied"}
+    with pytest.raises(MisuseError, match="--fast chooses the bugs, and --bug names them"):
+        choose_bugs(ALL, "engine", ["fence-skipped"], fast=True)
+
+
+def test_each_area_is_counted_with_who_spoke(tmp_path: Path) -> None:
+    bug = dataclasses.replace(bug_of("engine", tmp_path, "order"), area="fence")
+    other = dataclasses.replace(bug, name="other")
+    lines = count_areas([bug, other], {"mine": Caught("order", 1.25, ""), "other": Missed("")})
+    assert lines == ["AREA fence caught=1 total=2 slowest=1.2 s by order"]
+    assert count_areas([bug], {"mine": Missed("")}) == ["AREA fence caught=0 total=1 slowest=0.0 s by nobody"]
+
+
 def test_there_are_at_least_sixteen_engine_bugs_and_the_six_of_the_issue() -> None:
     assert len(ENGINE) >= 16
     assert {bug.name for bug in ENGINE} >= OF_THE_ISSUE
@@ -230,6 +260,9 @@ def test_only_the_fail_of_a_named_oracle_catches_an_engine_bug(tmp_path: Path) -
     assert caught == Caught("order", 1.5, "small, kill at driver@1:x:1: in words")
     assert isinstance(judge(bug, ran(1, trial_of(Verdict.FAIL, "chain"))), Missed)
     assert isinstance(judge(bug, ran(2, trial_of(Verdict.UNKNOWN))), Missed)
+    crashed = msgspec.structs.replace(trial_of(Verdict.FAIL), drivers=((1, -9), (2, 70)))
+    assert isinstance(judge(bug, ran(1, crashed)), Unproved)
+    assert isinstance(judge(dataclasses.replace(bug, may_halt=True), ran(1, crashed)), Caught)
     cut_short = msgspec.structs.replace(trial_of(Verdict.FAIL), verdict=Verdict.UNKNOWN)
     assert isinstance(judge(bug, ran(2, cut_short)), Missed)
     assert isinstance(judge(bug, ran(0, trial_of(Verdict.PASS))), Missed)
@@ -375,9 +408,24 @@ def test_the_campaign_or_the_suite_catches_engine_bugs(names: tuple[str, ...], p
     assert all(row["seconds"] > 0 for row in rows)
 
 
-@pytest.mark.parametrize("part", [0, 1])
-def test_a_broken_harness_never_ends_in_a_pass(part: int, planted: Planted) -> None:
-    mine = HARNESS[part::2]
-    code, said, document = planted(*(word for bug in mine for word in ("--bug", bug.name)))
+FAST_HARNESS = [bug for bug in HARNESS if bug.is_fast]
+
+
+@pytest.mark.parametrize(
+    "bugs",
+    [
+        pytest.param(FAST_HARNESS, id="fast"),
+        pytest.param([bug for bug in HARNESS if not bug.is_fast], id="all others", marks=pytest.mark.soak),
+    ],
+)
+def test_a_broken_harness_never_ends_in_a_pass(bugs: list[Bug], planted: Planted) -> None:
+    code, said, document = planted(*(word for bug in bugs for word in ("--bug", bug.name)))
     assert code == 0, said
-    assert (document["caught"], document["total"]) == (len(mine), len(mine))
+    assert (document["caught"], document["total"]) == (len(bugs), len(bugs))
+
+
+@pytest.mark.soak
+def test_every_bug_of_the_engine_is_caught(planted: Planted) -> None:
+    code, said, document = planted()
+    assert code == 0, said
+    assert (document["caught"], document["total"]) == (len(ENGINE), len(ENGINE))

@@ -140,6 +140,10 @@ def test_only_where_reports_go_and_how_many_work_may_stand_beside_it(tmp_path: P
         check_resumed(tmp_path / "run", Options(resume="x", stop_after=1))
     with pytest.raises(MisuseError, match="is no run directory"):
         check_resumed(tmp_path, Options(resume="x"))
+    simulated = msgspec.structs.replace(CONFIG, options={"backend": "sim"})
+    RunDirectory(tmp_path / "simulated", simulated, time.monotonic).__exit__(None, None, None)
+    with pytest.raises(MisuseError, match="a simulation is not gone on with"):
+        check_resumed(tmp_path / "simulated", Options(resume="x"))
     (tmp_path / "run" / "verdict.json").touch()
     with pytest.raises(MisuseError, match=r"came to its end; chaos report .*run shows it"):
         check_resumed(tmp_path / "run", Options(resume="x"))
@@ -261,3 +265,12 @@ def read_steady(file: Path) -> dict[str, Any]:
     summary = {name: document["summary"][name] for name in STEADY}
     summary["unkilled"] = sorted(summary["unkilled"])  # which of two processes passes its step first is chance
     return steady | {"summary": summary, "scenarios": scenarios}
+
+
+def test_a_real_trial_that_cannot_race_goes_the_same_way_twice(tmp_path: Path) -> None:
+    chosen = ["--scenario", SCENARIO, "--step", "driver:outcome.commit.before:1", "--fault", "kill", "--seed", "1", "--jobs", "1"]
+    done = run_chaos(*chosen, "--audit", "1", "--out", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "AUDIT compared=1 different=0" in done.stdout
+    (compared,) = read_lines(tmp_path / "run" / "audit.jsonl", Compared)
+    assert compared.digest == compared.again != ""

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from greenlet import getcurrent, greenlet
 
 from eventlog import events, memory_store, sqlite_store, steps
 from eventlog.codec import encode_blob
@@ -108,3 +109,30 @@ def test_what_is_read_is_a_copy_that_no_caller_can_change_in_the_log(store: Stor
         event = read(handle.reader)[2].event
         assert isinstance(event, events.InputAdmitted) and event.input == {"say": ["hello"]}
         event.input["say"].append("changed by a reader")
+
+
+def test_a_copy_holds_what_was_committed_and_goes_on_by_itself(store: Store) -> None:
+    assert isinstance(store, memory_store.MemoryStore)
+    writer = drive(store)
+    add(writer, 1, "before")
+    copy = store.copy()
+    add(writer, 1, "after")
+    add(copy.open_writing(RandomIds()), 1, "elsewhere")
+    assert read_texts(copy.open_reading()) == ["before", "elsewhere"]
+    assert read_texts(store.open_reading()) == ["before", "after"]
+    assert copy.rows(STREAM)[0] is store.rows(STREAM)[0]
+
+
+def test_the_lock_of_a_process_that_died_in_an_append_is_let_go_and_nothing_of_it_stands(store: Store) -> None:
+    assert isinstance(store, memory_store.MemoryStore)
+    writer = drive(store)
+    here = getcurrent()
+    held = greenlet(lambda: add(writer, 1, "lost"))
+    steps.install(Calling("note.commit.locked", lambda: here.switch() and None))
+    held.switch()
+    steps.install(None)
+    with pytest.raises(BusyError):
+        add(store.open_writing(RandomIds()), 1, "x")
+    store.let_go()
+    add(store.open_writing(RandomIds()), 1, "x")
+    assert read_texts(store.open_reading()) == ["x"]

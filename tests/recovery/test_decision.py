@@ -73,14 +73,15 @@ def expected(facts: Facts) -> str:
 def expected_with_call(facts: Facts) -> str:
     known, policy = facts.attempt.value, facts.policy.value
     again = policy in ("safe", "after-restore")
-    if known == "void":
+    has_lost_writes = facts.boot.value == "other" and facts.difference.value != "equal" and not facts.is_restored
+    if known == "void" and not has_lost_writes:
         return "run_voided"
     if known == "restored" and policy != "ask":
         return "rerun_restored" if again else "interrupt_restored"
     if facts.call.value == "open_command":
         if known == "exit_clean" and facts.boot.value in ("same", "synced"):
             return "adopt_exit"
-        if known in ("claimed", "never_started"):
+        if known == "claimed" or (known == "never_started" and not has_lost_writes):
             return {"claimed": "reattach", "never_started": "void_and_run"}[known]
     if policy == "ask":
         return "ask"
@@ -255,6 +256,17 @@ def test_decision_reattach_to_a_claimed_command() -> None:
 def test_decision_void_and_run_also_for_bash() -> None:
     check(Label.VOID_AND_RUN, COMMAND, attempt=AttemptFact.NEVER_STARTED, policy=PolicyFact.NEVER)
     check(Label.VOID_AND_RUN, COMMAND, attempt=AttemptFact.NEVER_STARTED, policy=PolicyFact.ASK)
+    check(Label.VOID_AND_RUN, COMMAND, attempt=AttemptFact.NEVER_STARTED, boot=BootFact.OTHER)
+    check(Label.VOID_AND_RUN, COMMAND, attempt=AttemptFact.NEVER_STARTED, difference=DifferenceFact.DIFFERENT)
+
+
+def test_nothing_runs_on_a_workspace_that_power_loss_may_have_taken_writes_from() -> None:
+    """The writes of calls before it would pass for a change from outside, and be gone for good (D5)."""
+    lost = {"boot": BootFact.OTHER, "difference": DifferenceFact.DIFFERENT}
+    for attempt in (AttemptFact.NEVER_STARTED, AttemptFact.VOID):
+        check(Label.RESTORE_AND_INTERRUPT, COMMAND, attempt=attempt, **lost)
+        check(Label.RESTORE_AND_RERUN, COMMAND, attempt=attempt, policy=PolicyFact.AFTER_RESTORE, **lost)
+    check(Label.RUN_VOIDED, COMMAND, attempt=AttemptFact.VOID, is_restored=True, **lost)
 
 
 def test_decision_restore_and_rerun_for_what_may_run_again() -> None:

@@ -21,10 +21,11 @@ from eventlog.records import Record
 from eventlog.values import Epoch, StreamId
 from eventlog.writer import Writer
 from recovery import fold_cache
-from recovery.fold_cache import FOLD_VERSION, FoldCache, Known, decode_state, encode_state
+from recovery.fold_cache import FOLD_VERSION, FoldCache, Known, decode_state, encode_state, name_fold
 from recovery.journal import Journal, read_state
 from recovery.labels import Label
 from recovery.opening import fold_cache_of, log_path
+from recovery.state import AttemptState, CallState, SessionState
 from tests.recovery.histories import History
 from tests.recovery.test_state import legal_histories
 
@@ -220,7 +221,7 @@ def test_a_damaged_file_is_as_if_it_were_not_there(state: str, change: str) -> N
 def test_what_was_kept_of_another_log_or_by_another_fold_is_not_taken(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_taken(state)
     with monkeypatch.context() as patched:
-        patched.setattr(fold_cache, "FOLD", "another fold")
+        patched.setattr(fold_cache, "name_fold", lambda: "another fold")
         assert not is_taken(state)
     with monkeypatch.context() as patched:
         patched.setattr(Reader, "log_id", "another log", raising=False)
@@ -246,6 +247,16 @@ def test_a_state_comes_back_as_it_was(history: History) -> None:
     made = history.state()
     again = decode_state(encode_state(made))
     assert again == made and again.profile.left_out == made.profile.left_out and list(again.calls) == list(made.calls)
+
+
+def test_the_name_of_the_fold_says_what_is_in_a_state_however_deep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A field more in what a state has, or in what that has, is another fold: what is kept does not say it."""
+    named = {name_fold.__wrapped__()}
+    for kind in (SessionState, CallState, AttemptState, Entry, events.SessionOpened, events.RootIdentity, events.ForkedInput):
+        with monkeypatch.context() as patched:
+            patched.setitem(kind.__annotations__, "another", int)
+            named.add(name_fold.__wrapped__())
+    assert len(named) == 8
 
 
 def rich_history() -> History:

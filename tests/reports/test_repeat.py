@@ -5,8 +5,9 @@ import shlex
 import msgspec
 import pytest
 
+from chaos.actions import parse_plan
 from chaos.results import Action, Verdict
-from reports.repeat import format_action, format_plan, repeat_command, replay_command
+from reports.repeat import format_action, format_plan, repeat_command, replay_command, shrink_command
 from tests.reports.makers import CONFIG, make_clean, make_plan, make_trial
 
 STEP = "driver@1:outcome.commit.before:1"
@@ -77,6 +78,12 @@ def test_a_kill_under_strace_is_repeated_by_its_step() -> None:
     assert repeat_command(CONFIG, trial) == "chaos --mode ci --scenario small --step driver@1:fdatasync:2 --seed 7"
 
 
+def test_what_failed_and_was_kept_is_shrunk_from_its_directory() -> None:
+    assert shrink_command(CONFIG, make_trial(1, Verdict.FAIL, kept="runs/a b")) == "chaos shrink 'runs/a b'"
+    assert shrink_command(CONFIG, make_trial(1, Verdict.FAIL)) == shrink_command(CONFIG, make_trial(1, Verdict.UNKNOWN, kept="x")) == ""
+    assert shrink_command(CONFIG, make_trial(1, Verdict.FAIL, entry="syscall", kept="x")) == ""
+
+
 def test_what_was_kept_is_replayed_from_its_file() -> None:
     config = msgspec.structs.replace(CONFIG, program="python -m chaos")
     kept = make_trial(1, Verdict.FAIL, kept="my runs/1/artifacts/small-1")
@@ -84,3 +91,17 @@ def test_what_was_kept_is_replayed_from_its_file() -> None:
     cut = make_trial(1, Verdict.FAIL, kept="runs/1/artifacts/small-1 (incomplete: No space left on device)")
     assert replay_command(CONFIG, cut) == "chaos replay runs/1/artifacts/small-1/trial.json --explain"
     assert replay_command(CONFIG, make_trial(1, Verdict.FAIL)) == ""
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        Action("driver@1:s:1", "lose", "", "root removed"),
+        Action("", "lose", "", "boot"),
+        Action("driver@1:s:1", "keep", "", "log"),
+        Action("", "parked", "driver@2", "a word"),
+        Action("", "person", "", "settle --rebuild"),
+    ],
+)
+def test_what_is_lost_or_said_stands_in_the_plan_that_repeats_it(action: Action) -> None:
+    assert parse_plan(format_plan((action,))) == (action,)

@@ -16,6 +16,7 @@ DEEPER = Action("worker@2:restore:1", "kill")
 FREEZE = (Action("driver@1:s:2", "freeze"), Action("", "start"), Action("", "wake", "driver@1"))
 HELD = (Action("driver@1:s:2", "wait"), Action("", "start"), Action("", "release", "driver@1"))
 EDIT = (Action("driver@1:s:3", "edit", "", "a", "x"), Action("", "edit", "", "b"), Action("driver@1:s:4", "kill"))
+ORDER = (say("order", Verdict.PASS),)
 
 
 def test_counts_are_of_faults_that_fired() -> None:
@@ -31,7 +32,8 @@ def test_counts_are_of_faults_that_fired() -> None:
         "LABELS adopt=3 void=1",
         "FAULTS " + " ".join(f"{fault}={int(fault in ('kill', 'exec', 'freeze'))}" for fault in COUNTED),
         "SUMMARY runs=4 pass=2 unknown=1 fail=1 kills=2 steps=3 killed=1 unreachable=1 live=1 half_written=1 restored=1 quarantined=1 "
-        "exec=1 superseded=1 freezes=0 held=0 again=0 deeper=0 syscall=0 edits=0 losses=0 lost_calls=0 bound=0 seconds=2.0 rate=2.0",
+        "exec=1 superseded=1 freezes=0 held=0 again=0 deeper=0 syscall=0 edits=0 losses=0 states=0 states_rate=0.0 "
+        "lost_calls=0 bound=0 pruned=0 seconds=2.0 rate=2.0",
     ]
     assert summary.unkilled == ("small driver@1:s:2",)
     assert msgspec.to_builtins(summary)["pass"] == 2
@@ -52,6 +54,18 @@ def test_plans_of_several_actions_are_counted_by_their_name_and_by_what_was_done
     summary = summarise(run)
     assert (summary.kills, summary.freezes, summary.again, summary.syscall, summary.edits) == (7, 2, 1, 1, 2)
     assert summary.faults == dict.fromkeys(COUNTED, 0) | {"kill": 1, "freeze": 1, "again": 1, "edit": 1, "syscall": 1}
+
+
+def test_a_row_that_stands_for_several_trials_counts_for_all_of_them() -> None:
+    run = make_run(
+        make_trial(1, Verdict.PASS, fault={"alive": (COMMAND,)}, labels={"adopt": 2}, restored=3, count=40, oracles=ORDER),
+        make_trial(2, Verdict.FAIL),
+    )
+    summary = summarise(run)
+    assert (summary.runs, summary.passed, summary.fail, summary.kills, summary.live, summary.restored) == (41, 40, 1, 41, 40, 40)
+    assert (summary.labels, summary.faults["kill"], summary.rate) == ({"adopt": 80}, 41, 20.5)
+    assert count_oracles(run)["order"].passed == 40
+    assert count_scenarios(run)[0].trials == 41
 
 
 def test_a_command_that_lived_at_no_kill_is_not_live() -> None:
@@ -163,7 +177,7 @@ def test_a_report_ends_with_the_summary_after_all_other_counts() -> None:
     run = make_run(make_trial(1, Verdict.PASS, labels={"adopt_exit": 1}))
     lines = render_report(run, summarise(run), [])
     assert list(dict.fromkeys(line.split()[0] for line in lines)) == [
-        *("NOTE", "SCENARIO", "ORACLES", "COVERAGE", "ZERO", "LABELS", "FAULTS", "SUMMARY")
+        *("NOTE", "SCENARIO", "ORACLES", "COVERAGE", "ZERO", "MATRIX", "UNREACHED", "LABELS", "FAULTS", "SUMMARY")
     ]
 
 

@@ -30,10 +30,11 @@ def main(durability: str) -> None:
     config = {"configurable": {"thread_id": "workload"}, "recursion_limit": 4 * STEPS + 10}
     with SqliteSaver.from_conn_string(f"{os.environ['CHAOS_STATE']}/langgraph.sqlite") as saver:
         compiled = graph.compile(checkpointer=saver)
-        # A thread that has a checkpoint goes on from it: without an input, as its documentation says.
-        known = compiled.get_state(config)
-        given = None if known.values else {"number": 0}
-        if known.values and not known.next:
+        # A thread that has a checkpoint goes on from it: without an input, as its documentation says. Whether it is done is read from the
+        # state itself: `next` is empty too where a node's writes stand in the log of writes and its checkpoint was not written.
+        known = compiled.get_state(config).values
+        given = None if known else {"number": 0}
+        if known and known["number"] >= STEPS:
             return
         for update in compiled.stream(given, config, stream_mode="updates", durability=durability):
             acknowledge(update["run_step"]["number"])

@@ -254,3 +254,15 @@ def test_an_epoch_that_somebody_used_meanwhile_is_not_used_for_a_start_that_was_
     assert world.stored_record().ready is not None
     world.used_epoch = 7
     assert run(redrive, world) == 0 and world.epochs == [1, 8]
+
+
+def test_a_process_that_died_while_it_waited_is_followed_by_another_that_is_counted_ahead() -> None:
+    world = world_of(Life(20, CRASH, progress=True), Life(1, Ended("exited", 0), finishes=True))
+    redrive = made_redrive(world, LIMITS)
+    run(redrive, world, until=5)
+    first, world.idle = world.stored_record().ready, None
+    run(redrive, world, until=10)
+    second = world.stored_record().ready
+    assert first is not None and second is not None and first.driver != second.driver and second.epoch == first.epoch + 1
+    world.happened.clear()
+    assert run(redrive, world) == 0 and world.happened[0] == "tell" and world.drivers[1].identity == second.driver

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from chaos.actions import parse_plan
@@ -48,6 +49,14 @@ class TellingZygote:
         """Nothing to end."""
 
 
+class FailingZygote(TellingZygote):
+    """Its clean runs fail too where it is told so."""
+
+    def record(self, scenario: Scenario, prefix: Sequence[Action], directory: Path) -> Recording:
+        trial = Trial(0, scenario.name, tuple(prefix))
+        return msgspec.structs.replace(super().record(scenario, prefix, directory), result=self.run(scenario, trial, directory, {}))
+
+
 def is_bad(scenario: Scenario, trial: Trial) -> bool:
     """Whether the call `bad` is there and a driver is killed at an outcome."""
     kills = [action for action in trial.plan if action.do == "kill" and "outcome" in action.at]
@@ -72,6 +81,16 @@ def test_a_trial_is_shrunk_to_the_call_and_the_kill_that_matter_and_its_file_is_
     assert end.command == f"chaos --scenario {tmp_path}/shrunk.toml --seed 1"
     assert said[1] == "FLAKINESS before: the failure came back in 4 of 4 reruns, rate 1.00"
     assert said[-1].startswith("SHRUNK 2 actions, 3 calls")
+
+
+def test_a_clean_run_that_fails_by_itself_is_shrunk_in_place_of_what_was_done(tmp_path: Path) -> None:
+    def is_always_bad(scenario: Scenario, trial: Trial) -> bool:
+        return BashCall(b"bad") in scenario.calls
+
+    end, said = shrink(tmp_path, is_always_bad, start=lambda log: FailingZygote(is_always_bad))
+    assert said[1].startswith("its clean run fails by itself, and is shrunk in its place: fail by chain")
+    assert (end.is_proved, end.plan, end.calls) == (True, "", 1)
+    assert load_scenario(tmp_path / "shrunk.toml").calls == (BashCall(b"bad"),)
 
 
 def test_a_failure_that_does_not_come_back_is_said_to_and_nothing_is_written(tmp_path: Path) -> None:
@@ -102,13 +121,14 @@ def test_a_flaky_failure_is_measured_and_each_case_gets_the_trials_its_rate_asks
 
     def is_sometimes_bad(scenario: Scenario, trial: Trial) -> bool:
         nonlocal turns
-        turns += 1
-        return is_bad(scenario, trial) and turns % 2 == 0
+        turns += is_bad(scenario, trial)
+        return is_bad(scenario, trial) and turns % 3 == 0
 
-    end, said = shrink(tmp_path, is_sometimes_bad)
-    assert (end.returned, end.reruns) == (2, 4) and end.is_proved and 0 < end.verified < end.verifications
-    assert "it is flaky: each case gets 5 trials to show it" in said[1]
+    end, said = shrink(tmp_path, is_sometimes_bad, reruns=6)
+    assert (end.returned, end.reruns) == (2, 6) and end.is_proved and 0 < end.verified < end.verifications
+    assert "it is flaky: each case gets 8 trials to show it" in said[1]
     assert load_scenario(tmp_path / "shrunk.toml").calls == (BashCall(b"bad"),)
+    assert end.plan == "kill driver@1:outcome.commit.before:1"
 
 
 def test_when_the_time_is_up_what_was_found_is_proved_and_written_all_the_same(tmp_path: Path) -> None:

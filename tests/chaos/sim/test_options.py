@@ -21,7 +21,7 @@ def ask(**given: object) -> Request:
         ({"depth": 2}, "--depth belongs to real processes"),
         ({"require": "syscall"}, "--require asks for a fault of real processes"),
         ({"require_coverage": True}, "--require-coverage asks for decisions"),
-        ({"fault": "exec"}, "--fault exec is not simulated; there are kill, freeze"),
+        ({"fault": "exec"}, "whose faults are kill and freeze, not exec"),
         ({"scenario": "append"}, "unknown session 'append'; a simulation has sim-commands"),
         ({"scenario": "sim-commands", "plan": 'edit "a" "b"'}, "--plan: edit is not simulated"),
         ({"plan": "start"}, "--plan is played on one scenario"),

@@ -9,7 +9,7 @@ import pytest
 from chaos.results import Action, Trial, TrialResult
 from chaos.scenario import Scenario
 from chaos.syscalls.available import find_lack
-from chaos.syscalls.level import RUNNER
+from chaos.syscalls.level import ANSWER_SECS, RUNNER
 from chaos.zygote_client import ProcessZygote, zygote_command
 from recovery.script import BashCall
 from tests.chaos.fakes import make_scenario
@@ -21,7 +21,7 @@ WITNESSED = b"""printf '%s start\\n' "$CALL_KEY" >> "$WITNESS"; echo one >> one.
 
 def start_runner(log: Path) -> ProcessZygote:
     """The runner of the syscall level. The caller closes it."""
-    return ProcessZygote([*zygote_command(None), "--runner", RUNNER], log)
+    return ProcessZygote([*zygote_command(None), "--runner", RUNNER], log, ANSWER_SECS)
 
 
 def witnessed_scenario() -> Scenario:

@@ -7,11 +7,12 @@ import pytest
 
 from chaos.drivers import Place
 from chaos.results import Trial, Verdict
+from chaos.syscalls.calls import KIND_OF, KINDS, parse_aim
 from chaos.syscalls.play import PROOF, unprepared_environment
 from chaos.zygote_client import ProcessZygote, ZygoteError
 from tests.chaos.syscalls.support import kill_at, needs_strace, put_first, start_runner, witnessed_scenario
 
-STEP = "driver@1:syscall.pwrite64:2"
+STEP = "driver@1:syscall.pwrite64.before:2"
 FIND_TRACE = 'while [ "$1" != -o ]; do shift; done; trace=$2; while [ "$1" != -- ]; do shift; done; shift'
 
 
@@ -39,11 +40,12 @@ def test_a_clean_run_lists_the_calls_of_every_kind(runner: ProcessZygote, direct
     recording = runner.record(witnessed_scenario(), (), directory)
     assert recording.result.verdict is Verdict.PASS, recording.result.reason
     assert recording.result.drivers == ((1, 0),)
-    names = {step.split(":")[1] for step in recording.steps}
-    assert {"syscall.pwrite64", "syscall.fdatasync", "syscall.fsync"} <= names
-    assert any(name.startswith("syscall.rename") for name in names) and any(name.startswith("syscall.clone") for name in names)
+    assert {aim.role for aim in map(parse_aim, recording.steps)} == {"driver"}  # it has no gate, at which others could be attached to
+    kinds = {KIND_OF[aim.target.name] for aim in map(parse_aim, recording.steps)}
+    assert kinds == set(KINDS) - {"kill"}  # a driver whose commands end by themselves kills nobody
     assert len(set(recording.steps)) == len(recording.steps)
-    assert not Place(directory).trace.exists()  # no step of the engine was traced
+    assert not Place(directory / "driver").trace.exists()  # no step of the engine was traced
+    assert recording.parts["kinds"][:2] == ["session_opened", "driver_started"] and recording.parts["kinds"][-1] == "session_finished"
 
 
 @needs_strace
@@ -58,7 +60,7 @@ def test_a_kill_that_is_proved_passes_with_a_successor(runner: ProcessZygote, di
 @needs_strace
 @pytest.mark.parametrize("count", [60000, 100000])  # strace takes ordinals up to 65535
 def test_a_kill_that_did_not_happen_is_unknown_although_every_oracle_says_pass(count: int, runner: ProcessZygote, directory: Path) -> None:
-    step = f"driver@1:syscall.pwrite64:{count}"
+    step = f"driver@1:syscall.pwrite64.before:{count}"
     result = kill_at(runner, directory, step)
     assert result.verdict is Verdict.UNKNOWN
     assert f"did not fire: kill {step}" in result.reason

@@ -40,10 +40,12 @@ def shell(script: str) -> tuple[str, ...]:
     return ("sh", "-c", script)
 
 
-def run_chaos(cwd: Path, *arguments: str, source: Path = INSTALLED, **environment: str) -> "subprocess.CompletedProcess[str]":
+def run_chaos(
+    cwd: Path, *arguments: str, source: Path = INSTALLED, out: str = "run", **environment: str
+) -> "subprocess.CompletedProcess[str]":
     """`chaos ARGUMENTS` of the packages in `source`, with its run directory `run` in `cwd`."""
-    inherited = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1"}
-    words = [sys.executable, "-m", "chaos", *arguments, "--out", "run"]
+    inherited = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
+    words = [sys.executable, "-m", "chaos", *arguments, *(["--out", out] if out else [])]
     return subprocess.run(
         words, cwd=cwd, env=inherited | environment, capture_output=True, text=True, timeout=DEADLINE_SECS, check=False
     )  # fmt: skip

@@ -32,9 +32,8 @@ def test_a_sound_target_is_killed_at_each_of_its_steps_and_passes(tmp_path: Path
     summary = json.loads((tmp_path / "found.json").read_text())["summary"]
     assert (summary["runs"], summary["pass"], summary["kills"], summary["steps"], summary["killed"]) == (4, 4, 3, 3, 3)
     run = tmp_path / "run"
-    assert sorted(path.name for path in run.iterdir()) == [
-        "config.json", "history.jsonl", "results.jsonl", "steps.jsonl", "verdict.json", "zygotes",
-    ]  # fmt: skip
+    files = {"config.json", "history.jsonl", "results.jsonl", "steps.jsonl", "verdict.json", "zygotes"}
+    assert files <= {path.name for path in run.iterdir()}
     told = json.loads((run / "config.json").read_text())
     assert told["mode"] == "target" and told["scenarios"][0]["check"][1:] == ["-c", CHECK]
 
@@ -53,6 +52,26 @@ def test_a_torn_one_fails_with_the_command_that_repeats_that_kill(tmp_path: Path
         env={"PYTHONPATH": str(INSTALLED), "PATH": "/usr/bin:/bin"},
     )  # fmt: skip
     assert report.returncode == 1 and "check: done holds 3 lines" in report.stdout
+
+
+def test_a_campaign_that_was_cut_short_goes_on(tmp_path: Path) -> None:
+    words = [*target(SOUND), *check(CHECK)]
+    assert run_chaos(tmp_path, *words, "--seed", "1", "--jobs", "1").returncode == 0
+    run = tmp_path / "run"
+    (run / "verdict.json").unlink()
+    results = (run / "results.jsonl").read_text().splitlines(keepends=True)
+    (run / "results.jsonl").write_text("".join(results[:-1]))
+    done = run_chaos(tmp_path, "--resume", "run", out="")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"goes on: 1 clean runs and {len(results) - 2} trials have results" in done.stdout
+    assert len((run / "results.jsonl").read_text().splitlines()) == len(results)
+
+
+def test_a_step_that_is_not_announced_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    done = run_chaos(tmp_path, *target(SOUND), *check(CHECK), "--step", "driver:haft:1", "--seed", "1", "--jobs", "1")
+    assert done.returncode == 254
+    those = "driver@1:begin:1, driver@1:half:1, driver@1:end:1"
+    assert done.stderr == f"chaos: --step driver@1:haft:1: the clean run announces no such step; it announces {those}\n"
 
 
 VACUOUS = {
@@ -90,6 +109,8 @@ def test_a_harness_that_does_nothing_never_passes(tmp_path: Path, file: str, old
         (["--target", "true", "--mode", "soak"], "--mode belongs to campaigns against the engine"),
         (["--target", "true", "--fault", "freeze"], "--fault belongs to campaigns against the engine"),
         (["--target", "true", "--depth", "2"], "--depth belongs to campaigns against the engine"),
+        (["--target", "true", "--audit", "2"], "--audit belongs to campaigns against the engine"),
+        (["--target", "true", "--backend", "sim"], "--backend belongs to campaigns against the engine"),
         (["--check", "true"], "--check belongs to a program of somebody else's; name it with --target CMD"),
         (["--workload", "3"], "--workload belongs to a program of somebody else's"),
     ],

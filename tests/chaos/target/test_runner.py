@@ -1,6 +1,7 @@
 """One target, one kill: what is done to it, what it is told, and when a trial proves something."""
 
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,9 @@ import msgspec
 import pytest
 
 from chaos.results import Action, Recording, Trial, TrialResult, Verdict
+from chaos.target import play
 from chaos.target.client import TargetZygote
+from chaos.target.place import TargetPlace
 from chaos.target.target import ENTRY, NAME, Target
 from tests.chaos.target.support import CHECK, SOUND, TORN, TORN_CHECK, shell
 
@@ -76,12 +79,23 @@ def test_a_target_that_ends_before_its_second_kill_makes_the_trial_unknown(runne
     assert result.verdict is Verdict.UNKNOWN and "did not fire: kill driver@2:half:1" in result.reason
 
 
-def test_nobody_of_the_tree_sees_another_die(runner: TargetZygote, tmp_path: Path) -> None:
-    """The started process waits for the child that announces the step: it would note that child's death, had it not been stopped before."""
-    script = '[ "$CHAOS_ATTEMPT" = 1 ] || { echo whole > done; exit 0; }; "$CHAOS_ANNOUNCE" half & wait; touch noticed'
-    result = kill(runner, of_script(script), tmp_path / "trial", HALF)
-    assert (result.verdict, result.drivers) == (Verdict.PASS, ((1, -9), (2, 0)))
-    assert not (tmp_path / "trial" / "work" / "noticed").exists()
+def test_a_tree_is_stopped_before_any_of_it_is_killed_and_with_main_one_process_is_killed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """So none sees another die and does something about it, not even a child forked while the tree was looked at."""
+    looks = iter([[11, 12], [11, 12, 13], [11, 12, 13]])
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(play, "list_descendants", lambda root, without: next(looks))
+    monkeypatch.setattr(play.os, "kill", lambda pid, number: sent.append((pid, number)))
+    monkeypatch.setattr(play.signal, "pidfd_send_signal", lambda descriptor, number: sent.append((descriptor, number)))
+    monkeypatch.setattr(play, "wait_readable", lambda *_: None)
+    descriptor = 99
+    play.TargetPlay(TARGET, TargetPlace(tmp_path), (), {})._kill(11, descriptor)
+    assert sorted(sent[:3]) == [(11, signal.SIGSTOP), (12, signal.SIGSTOP), (13, signal.SIGSTOP)]
+    assert sorted(sent[3:5]) == [(12, signal.SIGKILL), (13, signal.SIGKILL)] and sent[5:] == [(descriptor, signal.SIGKILL)]
+    sent.clear()
+    play.TargetPlay(msgspec.structs.replace(TARGET, kill="main"), TargetPlace(tmp_path), (), {})._kill(11, descriptor)
+    assert sent == [(descriptor, signal.SIGKILL)]
 
 
 def test_with_main_the_children_live_on(runner: TargetZygote, tmp_path: Path) -> None:

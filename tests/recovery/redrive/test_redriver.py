@@ -148,6 +148,8 @@ def start_ahead(sandbox: Sandbox, *waits: str) -> tuple[Driver, Ready]:
 
 def test_a_start_that_is_counted_ahead_is_the_next_drivers(sandbox: Sandbox) -> None:
     redriver, ready = start_ahead(sandbox)
+    told = sandbox.run("redrive", "--status", sandbox.state).out
+    assert f"the next start is counted ahead: epoch 3 pid {ready.driver.pid}" in told
     sandbox.steps.kill("driver@2:outcome.commit.before:1", redriver)
     assert redriver.end() == 0, redriver.err
     assert [(one.epoch, one.ended) for one in record(sandbox).attempts] == [(2, "killed by signal 9"), (3, "exit 0")]
@@ -377,7 +379,7 @@ def test_the_history_is_told_to_people_and_to_programs(sandbox: Sandbox) -> None
     told = sandbox.run("redrive", "--status", sandbox.state)
     assert told.code == 0 and "attempt 1 epoch 2 pid " in told.out and "(first start): exit 0" in told.out and "finished" in told.out
     found = json.loads(sandbox.run("redrive", "--status", "--json", sandbox.state).out)
-    assert set(found) == {"state", "format", "epoch", "attempts", "dropped", "parked", "is_finished", "is_retried"}
+    assert set(found) == {"state", "format", "epoch", "attempts", "dropped", "parked", "is_finished", "is_retried", "ready"}
     assert found["attempts"][0]["ended"] == "exit 0"
 
 

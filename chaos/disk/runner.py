@@ -1,0 +1,76 @@
+"""The runner of the mode `disk`: the plain one, but that a clean run counts what a driver does to its disk, and no steps."""
+
+import gc
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from chaos.answering import Answer, answer_lines
+from chaos.disk.enumerate import find_next_epoch, format_counts, make_action
+from chaos.disk.fault import COUNT, DiskFault
+from chaos.disk.rules import count_operations, read_trace
+from chaos.drivers import Place
+from chaos.judging import OracleProcess
+from chaos.results import Action, Recording, Trial
+from chaos.scenario import Scenario, from_json
+from chaos.trees import empty_tree
+from chaos.trial import Bench, read_kill_mark, run_trial
+from recovery.space.kernel import become_subreaper, name_process
+
+
+class _Request(msgspec.Struct, frozen=True):
+    op: str
+    scenario: dict[str, Any]
+    directory: str
+    trial: Trial | None = None
+    prefix: tuple[Action, ...] = ()
+    converges_to: dict[str, Any] = {}
+
+
+def record_disk(bench: Bench, scenario: Scenario, prefix: tuple[Action, ...], directory: Path) -> Recording:
+    """Two runs on a disk that only counts, the second of which is judged; its lines are `ROLE OPERATION LEAST|ROLE OPERATION MOST`."""
+    count = make_action(DiskFault("", COUNT, 0, ""), find_next_epoch(prefix))
+    saved = bench.saved.find_longest(scenario, prefix, directory)
+    trial = Trial(0, scenario.name, (*prefix, count), fault="", saved=saved)
+    place = Place(directory)
+    found = []
+    for number in range(2):
+        if number:
+            empty_tree(directory)
+        result = run_trial(bench, scenario, trial, directory, {})
+        found.append(count_operations(read_trace(place)))
+    lines = format_counts(found[0] & found[1], found[0] | found[1])
+    result = msgspec.structs.replace(result, trial=Trial(0, scenario.name, prefix, fault="", saved=saved))
+    return Recording(scenario.name, lines, result, read_kill_mark(place), prefix, saved)
+
+
+def serve() -> None:
+    """Answer until standard input ends."""
+    become_subreaper()
+    name_process("chaos disk")
+    oracle = OracleProcess([entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")])
+    bench = Bench(oracle)
+    gc.collect()
+    gc.freeze()  # what is here now is shared by every fork and need not be looked at again
+    try:
+        answer_lines(lambda line: _answer(bench, line))
+    finally:
+        oracle.close()
+
+
+def _answer(bench: Bench, line: bytes) -> Answer:
+    request = msgspec.json.decode(line, type=_Request)
+    scenario, directory = from_json(request.scenario), Path(request.directory)
+    match request.op, request.trial:
+        case "record", _:
+            return Answer(recording=record_disk(bench, scenario, request.prefix, directory))
+        case "trial", Trial() as trial:
+            return Answer(result=run_trial(bench, scenario, trial, directory, request.converges_to))
+        case other, _:
+            return Answer(error=f"{other!r} is no request of the mode disk")
+
+
+if __name__ == "__main__":
+    serve()
