@@ -13,7 +13,7 @@ from chaos.console import write_json
 from chaos.launch import record_steps
 from chaos.losses import LOSSES
 from chaos.options import check_engine
-from chaos.plan import FAULTS
+from chaos.plan import BY_SCENARIO, FAULTS
 from chaos.planted.bug import load_bugs
 from chaos.powerloss.enumerate import MODE as POWERLOSS
 from chaos.powerloss.syncs import find_syncs
@@ -66,6 +66,7 @@ def list_faults(json: Json = "") -> None:
     """List what --fault takes, then what can be lost; what is unavailable here says so."""
     lacks = {SYSCALL: find_lack(), "root unmounted": find_mount_lack()}
     rows = [{"fault": name, "about": about, "unavailable": lacks.get(name, "")} for name, about in FAULTS.items()]
+    rows += [{"fault": name, "about": about, "unavailable": ""} for name, about in BY_SCENARIO.items()]
     rows += [{"fault": f"lose {name}", "about": about, "unavailable": lacks.get(name, "")} for name, about in LOSSES.items()]
     width = max(len(row["fault"]) for row in rows)
     told = [f" (unavailable here: {row['unavailable']})" if row["unavailable"] else "" for row in rows]

@@ -31,6 +31,13 @@ FAULTS = {
     "corrupt": "bytes of a file of the session are others: log, write-ahead log, contents, ledger, checkpoints (--mode corrupt)",
     "deeper": "a third kill (--depth N: and more), inside the recovery from the second one; it must converge to the same state",
 }
+BY_SCENARIO = {
+    "output flood": "a command that writes far more than is kept, and one that writes without an end: the scenario flood",
+    "hung command": "a command that is deaf to TERM under a time limit, also with its driver killed: the scenario hung",
+    "redriver": "kills of the redriver and of its drivers: --mode redrive",
+    "lock holder": "a freeze with the log's or the ledger's lock held, in open transactions too: the fault freeze",
+}
+"""What `chaos list faults` names besides, with the scenario, mode or fault that does it; nothing that --fault takes."""
 UNREACHABLE_REASONS = (
     "lock held", "not in this scenario", "process already gone by then", "platform", "not yet", "sampled", "not drawn",
     "changes nothing", "equal state", "not every time",

@@ -53,6 +53,14 @@ class Cell(msgspec.Struct, frozen=True):
     labels: dict[str, int]
 
 
+class FaultCoverage(msgspec.Struct, frozen=True):
+    """A fault over all steps: at how many it acted, how often (a trial counts at each step of its plan), and the labels decided then."""
+
+    steps: int
+    trials: int
+    labels: dict[str, int]
+
+
 class Coverage(msgspec.Struct, frozen=True):
     """The labels in the order in which recovery judges them, their zeros, and the matrix step x fault x label by step and fault."""
 
@@ -69,11 +77,32 @@ def measure_coverage(run: Run) -> Coverage:
 
 
 def find_gaps(run: Run) -> list[str]:
-    """What keeps the coverage of a run from being whole, in a sentence; nothing when each acted-on label was decided in a trial."""
+    """What keeps the coverage of a run from being whole, in sentences; nothing when each acted-on label was decided in a trial, and of each
+    fault that was tried a trial fired."""
     if not run.config.labels:
         return ["coverage: config.json names no labels, so that none can be required"]
     missing = measure_coverage(run).zeros.trials
-    return [f"coverage: no trial decided {', '.join(missing)}"] if missing else []
+    gaps = [f"coverage: no trial decided {', '.join(missing)}"] if missing else []
+    fired = {result.trial.fault for result in run.results if has_all_fired(result)}
+    missed = sorted({result.trial.fault for result in run.results if result.trial.number and result.trial.plan} - fired)
+    return [*gaps, *([f"coverage: no trial of the fault {', '.join(missed)} fired"] if missed else [])]
+
+
+def count_by_fault(cells: Iterable[Cell]) -> dict[str, FaultCoverage]:
+    """The matrix, summed by fault, in order of name."""
+    summed: dict[str, FaultCoverage] = {}
+    for cell in cells:
+        one = summed.get(cell.fault, FaultCoverage(0, 0, {}))
+        labels = Counter(one.labels) + Counter(cell.labels)
+        summed[cell.fault] = FaultCoverage(one.steps + 1, one.trials + cell.trials, dict(sorted(labels.items())))
+    return dict(sorted(summed.items()))
+
+
+def find_unreached(run: Run, cells: Iterable[Cell]) -> tuple[str, ...]:
+    """The steps of the clean runs, without epoch and ordinal, at which no trial of any fault acted."""
+    reached = {cell.step for cell in cells}
+    passed = dict.fromkeys(name_step(step) for one in run.scenarios for step in one.steps)
+    return tuple(step for step in passed if step not in reached)
 
 
 def has_all_fired(result: TrialResult) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from chaos.results import OracleVerdict, Trial, TrialResult, signature_of
 from reports.aggregate import Group, OracleCounts, ScenarioCounts, Summary, count_oracles, count_scenarios
-from reports.coverage import Coverage, measure_coverage
+from reports.coverage import Coverage, count_by_fault, find_unreached, measure_coverage, name_step
 from reports.damage import render_damage
 from reports.load import Run, RunConfig
 from reports.repeat import TARGET, repeat_command, replay_command, shrink_command
@@ -23,7 +23,8 @@ def render_report(run: Run, summary: Summary, groups: Sequence[Group]) -> list[s
     lines += render_scenarios(count_scenarios(run))
     lines += render_oracles(count_oracles(run))
     lines += render_damage(run.results)
-    lines += render_coverage(measure_coverage(run))
+    coverage = measure_coverage(run)
+    lines += render_coverage(coverage) + render_matrix(run, coverage)
     return lines + render_summary(summary)
 
 
@@ -58,6 +59,17 @@ def render_coverage(coverage: Coverage) -> list[str]:
         if one.label in zeros.not_reachable:
             reasons[one.unreachable].append(one.label)
     return [*lines, *(f"ZERO not reachable, {escape(reason)}: {_all(names)}" for reason, names in reasons.items())]
+
+
+def render_matrix(run: Run, coverage: Coverage) -> list[str]:
+    """A line MATRIX for each fault, and the line UNREACHED that names the steps at which none acted."""
+    names = {name_step(step) for one in run.scenarios for step in one.steps}
+    lines = []
+    for fault, one in count_by_fault(coverage.matrix).items():
+        labels = ",".join(f"{escape(label)}:{count}" for label, count in one.labels.items())
+        lines.append(f"MATRIX {escape(fault)} steps={one.steps}/{max(len(names), one.steps)} acted={one.trials} labels={labels or 'none'}")
+    unreached = find_unreached(run, coverage.matrix)
+    return [*lines, f"UNREACHED steps={len(unreached)}/{len(names)}: {_first(unreached) or 'none'}"]
 
 
 def render_summary(summary: Summary) -> list[str]:

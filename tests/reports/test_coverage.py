@@ -6,7 +6,7 @@ import pytest
 from chaos.results import Action, Verdict
 from reports.aggregate import summarise
 from reports.coverage import Cell, LabelCoverage, Zeros, find_gaps, measure_coverage, name_step
-from reports.text import render_coverage, render_report
+from reports.text import render_coverage, render_matrix, render_report
 from tests.reports.makers import COMMAND, CONFIG, LABELS, SHIM, make_clean, make_plan, make_run, make_trial
 
 KILL = Action("driver@1:s.before:1", "kill")
@@ -120,3 +120,32 @@ def test_a_run_that_names_no_labels_says_so_and_cannot_be_whole() -> None:
     said = "NOTE this run names no decision labels: those that no trial decided are not among the zeros"
     assert said in render_report(run, summarise(run), [])
     assert said not in render_report(make_run(), summarise(make_run()), [])
+
+
+def test_a_fault_that_was_tried_and_never_fired_is_a_gap() -> None:
+    whole = make_plan(1, "kill", KILL, labels={"settled": 1, "adopt_exit": 1, "reattach": 1})
+    unfired = make_plan(2, "freeze", *FREEZE, unfired=(0,))
+    assert find_gaps(make_run(make_clean(), whole)) == []
+    assert find_gaps(make_run(make_clean(), whole, unfired)) == ["coverage: no trial of the fault freeze fired"]
+    assert find_gaps(make_run(make_clean(), whole, unfired, make_plan(3, "freeze", *FREEZE))) == []
+
+
+def test_the_matrix_is_shown_by_fault_and_what_no_fault_reached_is_named() -> None:
+    steps = ("driver@1:s.before:1", "driver@1:s.before:2", "shim.1@1:exit:1", "spawner@1:never:1")
+    run = make_run(
+        make_clean(),
+        make_plan(1, "kill", KILL, labels={"adopt_exit": 2}),
+        make_plan(2, "kill", SHIM_KILL, labels={"settled": 1}),
+        make_plan(3, "freeze", *FREEZE),
+        steps=steps,
+    )
+    coverage = measure_coverage(run)
+    assert render_matrix(run, coverage) == [
+        "MATRIX freeze steps=1/3 acted=1 labels=none",
+        "MATRIX kill steps=2/3 acted=2 labels=adopt_exit:1,settled:1",
+        "UNREACHED steps=1/3: spawner:never",
+    ]
+    assert set(render_matrix(run, coverage)) <= set(render_report(run, summarise(run), []))
+    assert render_matrix(make_run(make_clean(), steps=steps), measure_coverage(make_run(make_clean()))) == [
+        "UNREACHED steps=3/3: driver:s.before; shim:exit; spawner:never"
+    ]

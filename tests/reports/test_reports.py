@@ -177,7 +177,7 @@ def test_a_report_ends_with_the_summary_after_all_other_counts() -> None:
     run = make_run(make_trial(1, Verdict.PASS, labels={"adopt_exit": 1}))
     lines = render_report(run, summarise(run), [])
     assert list(dict.fromkeys(line.split()[0] for line in lines)) == [
-        *("NOTE", "SCENARIO", "ORACLES", "COVERAGE", "ZERO", "LABELS", "FAULTS", "SUMMARY")
+        *("NOTE", "SCENARIO", "ORACLES", "COVERAGE", "ZERO", "MATRIX", "UNREACHED", "LABELS", "FAULTS", "SUMMARY")
     ]
 
 
