@@ -171,6 +171,8 @@ class Campaign:
             raise MisuseError(_nothing_chosen(limits))
         numbers = {(trial.scenario, trial.number) for trial in chosen_trials}
         chosen = [task for task in tasks if (task.trial.scenario, task.trial.number) in numbers]
+        # Which of two processes passes its step first is chance, and so are the numbers of trials: the seed draws from what they are.
+        chosen.sort(key=lambda task: (task.trial.scenario, format_plan(task.trial.plan), task.trial.entry, task.trial.number))
         random.Random(seed).shuffle(chosen)
         chosen = chosen if limits.runs is None else chosen[: limits.runs]
         audited = choose_audited([task.trial for task in chosen], self._audit.wanted, seed)

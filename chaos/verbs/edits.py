@@ -20,6 +20,9 @@ from chaos.verbs.changes import let_go
 def edit(scene: Scene, action: Action, reached: Reached | None) -> Fault:
     """Somebody else writes a file of the workspace, in place where there is one, or removes what is there."""
     path = scene.place.work / action.path
+    if action.content is None and not os.path.lexists(path):
+        let_go(scene, reached)
+        return Fault(action.at, "edit", bool(reached), False, note=f"{action.path}: nothing is there that could be removed")
     removed = _clear(scene, path) if action.content is None or not path.is_file() or path.is_symlink() else []
     if action.content is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
