@@ -15,6 +15,7 @@ SYNCS = ("sync", "syncfs")
 NEEDLESS = {
     "file": "the image of the outcome restores it; it is for those who read the workspace without this engine",
     "holder.begun.directory": "the log stands by then, which says as much; the note counts only where the log is gone",
+    "registry.directory": "a registry whose name is lost kept no log: the next driver makes it anew and claims its root again",
     "holder.directory": "the next driver claims its root again; a record that is lost keeps nobody from the log that is there",
     "identity.directory": "it tells a successor which living process holds a lock (rule L4); after a loss of power none lives",
     "ledger.create": "a ledger that holds zeros is made anew; the sync of its first record covers what was there before",

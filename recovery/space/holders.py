@@ -26,7 +26,7 @@ class Holders:
     """The registry in `directory`, made when it is missing."""
 
     def __init__(self, directory: str, clock: Clock) -> None:
-        durable.make_directories(directory, "holder")
+        durable.make_directories(directory, "registry")
         self._directory = directory
         self._lock = FileLock(os.path.join(directory, "lock"), clock, "registry of holders")
 

@@ -21,7 +21,7 @@ from recovery.script import load_session
 from tests.helpers import read_contents
 
 CALL = '[[call]]\ntool = "bash"\nrun = "true"\n'
-CODES = {"deaths": [-9, -11, 137, 3], "time-up-exited": [5, 0]}
+CODES = {"deaths": [-9, -11, 137, 3], "time-up-exited": [5, 0], "flood": [0, -15, 0], "hung": [-9, 0]}
 """What the calls of a scenario end with, where that is not 0."""
 ALL = [*find_files("ci"), SCENARIOS / "examples" / "append-and-kill.toml"]
 
