@@ -53,6 +53,7 @@ def test_case_21_every_method_of_a_reader_refuses_a_forked_process(log: str) -> 
     content = codec.content_id(support.HELLO)
     uses: dict[str, Callable[[], object]] = {
         "rows": lambda: reader.rows("SELECT 1"),
+        "raw_rows": lambda: reader.raw_rows(STREAM, 0, 1),
         "has_moved": reader.has_moved,
         "streams": reader.streams,
         "stream": lambda: reader.stream(STREAM),

@@ -277,8 +277,9 @@ def steps_of_a_new_image(sandbox: Sandbox) -> list[str]:
 
 
 NEW_IMAGE_STEPS = [
+    "registry.sync.before:1", "registry.sync.after:1",
     *(f"holder.{name}" for name in ("write.half:1", "sync.before:1", "sync.after:1", "rename.before:1", "rename.after:1")),
-    "holder.sync.before:2", "holder.sync.after:2",
+    "holder.sync.before:2", "holder.sync.after:2", "state.sync.before:1", "state.sync.after:1",
     "blobs.commit.locked:1", "blobs.commit.after:1", "open.commit.before:1", "open.commit.locked:1", "open.commit.after:1",
     *(f"log.create.{name}" for name in (
         "sync.before:1", "sync.after:1", "link.before:1", "link.after:1", "unlink.before:1", "unlink.after:1",
