@@ -9,8 +9,9 @@
 Sync points. A content is written into the writer's own directory. `finish` makes all of them durable, then renames each to its name, then
 makes the names durable, and only then writes, syncs and renames the manifest and syncs its directory: a manifest that can be found needs
 nothing that could be lost. That holds for contents that somebody else has put as well: their bytes were durable before they got their
-names, and the names, with those of the directories they are in, are synced again by whoever relies on them. Killed in between it leaves contents that nobody names, which the next
-collection takes. A rename replaces a content by the same one, so that writers need not know of each other.
+names, and the names, with those of the directories they are in, are synced again by whoever relies on them. Killed in between it leaves
+contents that nobody names, which the next collection takes. A rename replaces a content by the same one, so that writers need not know of
+each other.
 
 A collection takes the lock alone: whoever holds it shared may be about to name what nobody names yet. A dry run takes nothing, and holds it
 shared.
