@@ -4,6 +4,7 @@
 #   make soak     likewise; the long tests: all pairs of trees, 2 GiB, 100,000 files, every kill of the table, 1,000 of each race
 #   make soak-sim N=1000000 likewise; so many simulated trials, SEED=7 for another seed
 #   make syscalls likewise; kills in system calls, where there is strace
+#   make powerloss likewise; the power is lost at every operation on the disk, every state of it recovered from (an hour on 2 cores); SEED=7
 #   make planted  likewise; known bugs in copies of the packages, which the campaigns must find: the quick ones
 #   make release-check likewise; suite, planted bugs, every campaign, soak, simulation, whatever each says, then a table (hours); OPTIONS='--list'
 #   make bench-image workspace images beside a bare walk, git, restic and borg; make bench-peers (as root) installs the last two
@@ -27,13 +28,16 @@ BENCH_READY := $(BENCH_VENV)/ready
 PEERS_VENV := .venv-peers
 PEERS_READY := $(PEERS_VENV)/ready
 
-.PHONY: peers-target compare chaos bench-chaos test soak soak-sim syscalls bench-log bench-image bench-space bench-recovery bench-peers clean planted release-check
+.PHONY: peers-target compare chaos bench-chaos test soak soak-sim syscalls powerloss bench-log bench-image bench-space bench-recovery bench-peers clean planted release-check
 
 chaos: $(READY)
 	@$(VENV)/bin/chaos --mode ci
 
 syscalls: $(READY)
 	@$(VENV)/bin/chaos --level syscall --seed 1
+
+powerloss: $(READY)
+	@$(VENV)/bin/chaos --mode powerloss --seed $(SEED)
 
 # Does the gate notice? The few that are quick; all of them with `chaos planted` and `chaos planted --harness`.
 planted: $(READY)

@@ -157,7 +157,8 @@ class Campaign:
         self._first: dict[Key, Transcript] = {}
 
     def run(self, scenarios: Sequence[Scenario], limits: Limits, seed: int) -> CampaignResult:
-        """The whole campaign. Raises MisuseError when `limits` leave no trial, AllLostError when no zygote is left."""
+        """The whole campaign. Raises MisuseError when `limits` leave no trial although every clean run passed, AllLostError when no zygote
+        is left."""
         deadline = None if limits.budget_secs is None else self._clock() + limits.budget_secs - self._done.seconds
         works = [Work(scenario, trial_set) for scenario in scenarios for trial_set in scenario.trials]
         works = [work for work in works if limits.depth.kills > 1 or not work.trial_set.label]
@@ -167,8 +168,9 @@ class Campaign:
         tasks = [task for one in made for task in one.tasks]
         enumerations = tuple(one.enumeration for one in made)
         chosen_trials = select_trials([task.trial for task in tasks], limits.step, limits.fault, limits.plan)
-        if tasks and not chosen_trials:
-            raise MisuseError(_nothing_chosen(limits))
+        is_hidden = tasks and not chosen_trials and any(one.result.verdict is not Verdict.PASS for one in recordings)
+        if tasks and not chosen_trials and not is_hidden:
+            raise MisuseError(f"{_nothing_chosen(limits)}; chaos list steps shows the steps of each scenario's clean run")
         numbers = {(trial.scenario, trial.number) for trial in chosen_trials}
         chosen = [task for task in tasks if (task.trial.scenario, task.trial.number) in numbers]
         # Which of two processes passes its step first is chance, and so are the numbers of trials: the seed draws from what they are.
@@ -180,6 +182,8 @@ class Campaign:
         results += self._run_trials(chosen, limits.stop_after, deadline, audited)
         left = len(tasks) - (len(results) - len(recordings))
         reasons = _find_gaps(enumerations, results) if not left else []
+        # It may be a trial of the set whose clean run did not pass: that is what must be told, not that there is no such trial.
+        reasons += [f"{_nothing_chosen(limits)}, and a clean run that might make it did not pass"] if is_hidden else []
         digests = {key_of(one.trial): one.digest for one in results if one.trial.number}
         reasons += self._play_again([task for task in chosen if key_of(task.trial) in audited & digests.keys()], digests)
         unbegun = len(chosen) - (len(results) - len(recordings))
@@ -460,4 +464,4 @@ def _nothing_chosen(limits: Limits) -> str:
         [f"step {limits.step}"] * bool(limits.step) + [f"fault {limits.fault}"] * bool(limits.fault)
         + ["that plan"] * bool(limits.plan)
     )
-    return f"no trial has {wanted}; chaos list steps shows the steps of each scenario's clean run"
+    return f"no trial has {wanted}"

@@ -1,10 +1,12 @@
 """One trial of a power loss: every state that the disk may hold at one cut, each laid out, recovered by a real driver and judged.
 
-What must hold: a state counts as explored only when the disk holds it (it is read back) and when it differs from the disk as it was;
+What must hold: a state counts as explored only when the disk holds it (it is read back) and when it differs from the disk as it was; no
+state of a cut is tried where that of a disk that lost everything is not, bytes and names, what was synced (`find_unlike`);
 a cut at which there is no such state has fired all the same where the machine was restarted, and counts none. The first state that
 does not pass ends the trial and is what is kept of it.
 """
 
+import itertools
 import random
 import time
 from collections.abc import Iterator, Mapping
@@ -83,6 +85,8 @@ def run_cut(bench: PowerBench, scenario: Scenario, trial: Trial, directory: Path
     if number is None or recorded.history.trouble:
         words = "; ".join(recorded.history.trouble) or f"no run of {TRIES} came by {at}"
         return _tell_trouble(trial, words)
+    if unlike := find_unlike(recorded, recorded.history.moments[number]):
+        return _tell_trouble(trial, unlike)
     tally = _Tally()
     seen = _digests_before(recorded, number, trial)
     for state in list_states(recorded, recorded.history.moments[number], _draw(trial, at)):
@@ -137,6 +141,19 @@ def list_states(recorded: Recorded, moment: Moment, draw: random.Random, traits:
     pairs += [(draw.choice(choices), draw.choice(trees)) for _ in range(SAMPLE // 2 if len(trees) > 1 else 0)]
     for choice, fates in pairs:
         yield _make_state(recorded, moment, cut, choice, fates)
+
+
+def find_unlike(recorded: Recorded, moment: Moment, traits: Traits = STRICT) -> str:
+    """Why the states of a cut cannot be those of a disk: that on which all is lost is made of fates, and must be what was synced, which is
+    known without any. The engine's files and the workspace apart: either alone would give states enough to hide that the other has none."""
+    cut = cut_after(recorded.history.operations, moment.issued, traits)
+    lost = build(cut, (DROPPED,) * len(cut.pending)).list_paths(recorded.history.is_directory)
+    if lost != build(Cut(cut.operations, cut.settled, ()), ()).list_paths(recorded.history.is_directory):
+        return "with everything lost that was not synced the engine's files are not what was synced"
+    *_, oldest = itertools.islice(choose_fates(moment.old, moment.new, moment.synced, random.Random(0), 0), 2)
+    if build_tree(moment.old, moment.new, oldest) != dict(moment.old):
+        return "with everything lost that was not synced the workspace is not what was synced"
+    return ""
 
 
 def _make_state(recorded: Recorded, moment: Moment, cut: Cut, choice: Choice, fates: Mapping[Unit, str]) -> DiskState:

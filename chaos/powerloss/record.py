@@ -15,10 +15,13 @@ from chaos.powerloss.vfs import RecordingVfs
 from chaos.processes import end_everything, reap_all, wait_all_ended, wait_readable
 from chaos.saved import SavedState
 from chaos.scenario import Scenario
-from chaos.stage import DRIVER_SECS, Ended, left_behind
+from chaos.stage import Ended, left_behind
 from eventlog import durable, steps
 
 RECORD = "record"
+RECORD_SECS = 300.0
+"""How long the recorded driver may take: each thing it does to the disk is written down with a look at all its files, which on a busy
+machine takes a multiple of what a plain driver needs."""
 QUIET_SECS = 10.0
 REBUILT = ("ledger.end",)
 """Files whose content nobody announces, since whatever they hold is right: notes that may be older than what they tell of."""
@@ -69,7 +72,7 @@ def record_run(scenario: Scenario, place: Place, before: SavedState, oracle: Ora
 def _wait(pid: int) -> int:
     descriptor = os.pidfd_open(pid)
     try:
-        wait_readable(descriptor, DRIVER_SECS, "the recorded driver to end")
+        wait_readable(descriptor, RECORD_SECS, "the recorded driver to end")
     finally:
         os.close(descriptor)
     status = os.waitpid(pid, 0)[1]

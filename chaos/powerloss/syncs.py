@@ -21,6 +21,10 @@ NEEDLESS = {
     "ledger.create": "a ledger that holds zeros is made anew; the sync of its first record covers what was there before",
     "ledger.create.directory": "a ledger that is lost is made anew; what was acknowledged is in the log",
     "log": "SQLite's own, of the database before the WAL begins anew",
+    "new-journal": "SQLite's own, of a log that has no name yet: it gets one after `log.create`",
+    "new-journal.directory": "SQLite's own, likewise",
+    "new-log": "SQLite's own, likewise",
+    "restore.record": "it keeps attributes of what is changed in place, and no modelled state loses those of a path that stays",
     "wal.directory": "SQLite's own, of the WAL's name",
 }
 """Points whose removal no cut has exposed, or that are not the engine's to remove, and why they are there."""

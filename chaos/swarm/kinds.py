@@ -14,7 +14,8 @@ from chaos.step import lock_of, parse_step
 
 After = Literal["goes on", "killed", "halts", "sleeps"]
 """What becomes of the driver at whose step a fault is aimed: it `halts` by itself once it needs what was taken."""
-TAKEOVER = ("start:1", "floor.commit.before:1", "floor.commit.after:1", "recovered:1")
+RECOVERED = "recovered:1"
+TAKEOVER = ("start:1", "floor.commit.before:1", "floor.commit.after:1", RECOVERED)
 LATER = ("intent.commit.before:3", "intent.commit.after:3", "outcome.commit.before:3", "outcome.commit.after:3")
 IN_SPACE = "outcome.commit.before:1"
 """A step of a successor's first call: by then its space is sure to be at work."""
@@ -29,6 +30,8 @@ class Kind:
     after: After = "goes on"
     needs_space: bool = False
     ends_all: bool = False
+    needs_recovered: bool = False
+    """What it takes is not there again before the recovery from the same fault has ended."""
 
 
 KINDS = (
@@ -42,7 +45,7 @@ KINDS = (
     Kind("clock forward", (Action(".", "jump", path="+10y"),)),
     Kind("clock back", (Action(".", "jump", path="-20y"),)),
     Kind("restart", (Action(".", "kill"), Action("", "lose", path="boot")), "killed", ends_all=True),
-    Kind("ledger", (Action(".", "kill"), Action("", "lose", path="ledger removed")), "killed"),
+    Kind("ledger", (Action(".", "kill"), Action("", "lose", path="ledger removed")), "killed", needs_recovered=True),
 )
 
 
@@ -71,6 +74,7 @@ def plan_two(first: Kind, step: str, second: Kind | None, place: int) -> tuple[A
     sleepers = [1] if first.after == "sleeps" else []
     if second is not None:
         names = (IN_SPACE,) if second.needs_space and epoch == 2 else LATER if epoch == 1 else TAKEOVER
+        names = (RECOVERED,) if second is first and second.needs_recovered else names
         plan += _fill(second, f"driver@{epoch}:{names[place % len(names)]}", epoch, 2)
         sleepers += [epoch] if second.after == "sleeps" else []
     return (*plan, *_wake_all(sleepers, epoch, second.after if second else "goes on"))

@@ -9,8 +9,9 @@
 Sync points. A content is written into the writer's own directory. `finish` makes all of them durable, then renames each to its name, then
 makes the names durable, and only then writes, syncs and renames the manifest and syncs its directory: a manifest that can be found needs
 nothing that could be lost. That holds for contents that somebody else has put as well: their bytes were durable before they got their
-names, and the names are synced again by whoever relies on them. Killed in between it leaves contents that nobody names, which the next
-collection takes. A rename replaces a content by the same one, so that writers need not know of each other.
+names, and the names, with those of the directories they are in, are synced again by whoever relies on them. Killed in between it leaves
+contents that nobody names, which the next collection takes. A rename replaces a content by the same one, so that writers need not know of
+each other.
 
 A collection takes the lock alone: whoever holds it shared may be about to name what nobody names yet. A dry run takes nothing, and holds it
 shared.
@@ -44,16 +45,19 @@ _HEX = frozenset("0123456789abcdef")
 
 
 def make_store(directory: str) -> "DirectoryStore":
-    """The store in `directory`, which is made when nothing is there. Raises MisuseError for a directory that is something else."""
-    if not os.path.exists(os.path.join(directory, "format")):
-        os.makedirs(directory, mode=0o700, exist_ok=True)
+    """The store in `directory`, which is made when nothing is there; its names are on disk afterwards. Raises MisuseError for a directory
+    that is something else."""
+    if os.path.exists(os.path.join(directory, "format")):  # whoever made it may have been killed before he synced that name
+        durable.sync_directory(directory, "checkpoint.store")
+        durable.make_directories(directory, "checkpoint.store", is_certain=True)
+    else:
+        durable.make_directories(directory, "checkpoint.store", is_certain=True)
         others = set(os.listdir(directory)) - {"contents", "manifests", "incoming", "lock"}
         if any(not name.startswith("format") for name in others):
             raise MisuseError(f"{show_text(directory)} is no checkpoint store and not empty; name another `store`")
         for name in ("contents", "manifests", "incoming"):
             os.makedirs(os.path.join(directory, name), mode=0o700, exist_ok=True)
         durable.publish(os.path.join(directory, "format"), FORMAT, "checkpoint.store")
-        durable.sync_directory(os.path.dirname(os.path.abspath(directory)), "checkpoint.store")
     return open_store(directory)
 
 
@@ -77,6 +81,8 @@ class DirectoryStore:
         self.name = show_text(directory)
         self.durable: frozenset[bytes] = frozenset()
         """The contents of the newest checkpoint that this handle finished: their names are known to be on disk."""
+        self.named: set[str] = set()
+        """The directories whose names this handle knows to be on disk."""
 
     def path_of(self, content: ContentId) -> str:
         """Where a content is, or would be."""
@@ -237,7 +243,7 @@ class DirectoryWriter:
                 self._write(blob)
             self._name_contents(met)
             path = self._store.manifest_path(owner, made[-1].content.hex())
-            self._make_directory(os.path.dirname(path))
+            self._make_directories([os.path.dirname(path)])
             durable.publish(path, encode_object(made[-1]), "checkpoint.manifest")
         self._store.durable = frozenset(entry.content for entry in image.values() if entry.content is not None)
         return made[-1].content.hex()
@@ -281,8 +287,7 @@ class DirectoryWriter:
         is_many = max(len(self._waiting), len(shelves)) > SYNC_EACH
         if self._waiting:
             self._sync(self._waiting.values(), is_many, "checkpoint.content")
-        for shelf in sorted(own):
-            self._make_directory(shelf)
+        self._make_directories(sorted(shelves))
         for content, path in self._waiting.items():
             durable.rename(path, self._store.path_of(content), "checkpoint.content")
         self._waiting = {}
@@ -299,10 +304,21 @@ class DirectoryWriter:
             finally:
                 os.close(descriptor)
 
-    def _make_directory(self, path: str) -> None:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(path, 0o700)
-            durable.sync_directory(os.path.dirname(path), "checkpoint.names")
+    def _make_directories(self, paths: Iterable[str]) -> None:
+        """The names of these directories are on disk afterwards, also of those that somebody else made: he may have been killed before he
+        synced them."""
+        unsure = [path for path in paths if path not in self._store.named]
+        met: set[str] = set()
+        for path in unsure:
+            try:
+                os.mkdir(path, 0o700)
+            except FileExistsError:
+                met.add(os.path.dirname(path))
+            else:
+                durable.sync_directory(os.path.dirname(path), "checkpoint.names")
+        for directory in sorted(met):
+            durable.sync_directory(directory, "checkpoint.names")
+        self._store.named.update(unsure)
 
     def close(self) -> None:
         """Take away what was not finished."""

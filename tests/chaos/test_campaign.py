@@ -353,6 +353,22 @@ def test_a_given_plan_runs_once_also_in_a_scenario_of_several_sets(bench: Bench)
     assert [one.trial.plan for one in done.results if one.trial.number] == [(Action(STEPS[1], "kill"),)]
 
 
+@pytest.mark.parametrize("limits", [Limits(plan=(*PREFIX, Action("driver@2:start:1", "kill"))), Limits(step="driver@2:start:1")])
+def test_a_failed_clean_run_is_told_where_its_set_would_have_made_the_trial_that_was_asked_for(bench: Bench, limits: Limits) -> None:
+    scenario = make_scenario(trials=(TrialSet(), TrialSet(PREFIX)))
+
+    class FailsAfterPrefix(FakeZygote):
+        def record(self, scenario: Scenario, prefix: Sequence[Action], directory: Path) -> Recording:
+            found = super().record(scenario, prefix, directory)
+            failed = make_result(found.result.trial, Verdict.FAIL, oracles=found.result.oracles)
+            return msgspec.structs.replace(found, result=failed) if prefix else found
+
+    done = bench.start(lambda slot: FailsAfterPrefix({}, slot=slot), limits, scenarios=[scenario])
+    assert done.verdict is Verdict.FAIL
+    assert [(one.trial.plan, one.verdict) for one in done.results] == [((), Verdict.PASS), (PREFIX, Verdict.FAIL)]
+    assert len(done.reasons) == 1 and "a clean run that might make it did not pass" in done.reasons[0]
+
+
 def test_a_clean_run_that_failed_is_not_forgotten_for_another_after_the_same_actions(bench: Bench) -> None:
     class FailsFirst(FakeZygote):
         runs = 0

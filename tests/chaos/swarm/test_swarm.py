@@ -20,7 +20,7 @@ from chaos.scenario import from_json, load_scenario, to_json
 from chaos.swarm import draws, pairs
 from chaos.swarm.draws import PER_WORKLOAD, draw_one, draw_scenarios, enumerate_drawn
 from chaos.swarm.keep import keep_scenarios
-from chaos.swarm.kinds import KINDS, can_follow, find_first_steps, plan_two
+from chaos.swarm.kinds import KINDS, TAKEOVER, can_follow, find_first_steps, plan_two
 from chaos.swarm.pairs import enumerate_pairs, list_pairs
 from chaos.swarm.workloads import draw_workload
 from chaos.trial_set import TrialSet
@@ -82,6 +82,16 @@ def test_who_is_frozen_is_woken_at_last_and_after_the_newest_driver_s_end() -> N
     assert format_plan(plan_two(freeze, "driver@1:a:1", kill, 0)).endswith(
         "kill driver@2:start:1; start; end driver@3; wake driver@1; end driver@1"
     )
+
+
+def test_what_was_taken_is_taken_again_only_once_recovery_has_made_it_anew() -> None:
+    ledger = next(kind for kind in KINDS if kind.name == "ledger")
+    kill = next(kind for kind in KINDS if kind.name == "kill")
+    for place in range(4):
+        assert format_plan(plan_two(ledger, "driver@1:a:1", ledger, place)) == (
+            'kill driver@1:a:1; lose "ledger removed"; kill driver@2:recovered:1; lose "ledger removed"'
+        )
+    assert {plan_two(kill, "driver@1:a:1", ledger, place)[1].at for place in range(4)} == {f"driver@2:{name}" for name in TAKEOVER}
 
 
 def test_a_clean_run_without_such_steps_makes_no_pairs_and_no_draws() -> None:

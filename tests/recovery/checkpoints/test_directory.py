@@ -3,12 +3,12 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from eventlog import steps
+from eventlog import durable, steps
 from eventlog.codec import content_id
 from eventlog.errors import MisuseError
 from eventlog.image import root_hash
@@ -113,6 +113,61 @@ def test_a_content_that_somebody_else_put_is_durable_by_name_before_a_checkpoint
         steps.install(None)
     assert synced.index("checkpoint.names.sync.after") < synced.index("checkpoint.manifest.rename.before")
     assert read(other, content_id(b"x")) == b"x"
+
+
+class Synced:
+    """An observer that keeps which paths were synced, with the steps, and which names were given."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, str]] = []
+
+    def begin(self, operation: durable.Operation) -> None:
+        pass
+
+    def end(self, operation: durable.Operation) -> None:
+        if operation.kind == "sync":
+            self.done.append(("sync", os.readlink(f"/proc/self/fd/{operation.descriptor}")))
+        elif operation.kind == "rename":
+            self.done.append((operation.step, os.fsdecode(operation.target)))
+
+
+@pytest.fixture
+def synced() -> Iterator[Synced]:
+    found = Synced()
+    durable.observe(found)
+    yield found
+    durable.observe(None)
+
+
+def test_the_directories_that_a_killed_writer_made_are_durable_by_name_before_a_checkpoint_relies_on_them(
+    tmp_path: Path, synced: Synced
+) -> None:
+    """Killed between the making of a directory and the sync of its name: without that sync the name of a manifest leads nowhere."""
+    store = make_store(str(tmp_path / "store"))
+    (tmp_path / "store" / "manifests" / OWNER).mkdir()
+    Path(store.path_of(content_id(b"x"))).parent.mkdir()
+    synced.done.clear()
+    take(store, {b"a": b"x"})
+    named = next(at for at, (what, _) in enumerate(synced.done) if what == "checkpoint.manifest")
+    assert {path for what, path in synced.done[:named] if what == "sync"} >= {
+        str(tmp_path / "store" / "manifests"), str(tmp_path / "store" / "contents")
+    }  # fmt: skip
+    synced.done.clear()
+    take(store, {b"a": b"x", b"b": b"x"})
+    assert ("sync", str(tmp_path / "store" / "manifests")) not in synced.done  # this handle knows it by now
+
+
+def test_a_new_store_is_durable_by_name_with_the_directories_above_it(tmp_path: Path, synced: Synced) -> None:
+    make_store(str(tmp_path / "above" / "it" / "store"))
+    made = {str(tmp_path), str(tmp_path / "above"), str(tmp_path / "above" / "it"), str(tmp_path / "above" / "it" / "store")}
+    assert {path for what, path in synced.done if what == "sync"} >= made
+
+
+def test_a_store_whose_maker_may_have_been_killed_is_made_durable_by_whoever_begins_in_it(tmp_path: Path, synced: Synced) -> None:
+    make_store(str(tmp_path / "store"))
+    synced.done.clear()
+    make_store(str(tmp_path / "store"))
+    assert synced.done == [("sync", str(tmp_path / "store")), ("sync", str(tmp_path))]
 
 
 def test_the_readme_gives_the_command_that_runs_the_suite(tmp_path: Path) -> None:
