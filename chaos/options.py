@@ -126,7 +126,7 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
     )
     wanted = options.scenario or (str(DEFAULT_SCENARIO) if is_syscall else "")
     scenarios = choose(options.mode, wanted, seed=seed if options.seed is None else options.seed, runs=options.runs)
-    if options.audit and (is_syscall or options.mode in OF_OWN_RUNNERS):
+    if options.audit and (is_syscall or options.mode in (*OF_OWN_RUNNERS, POWERLOSS)):
         raise MisuseError(f"--audit plays trials again from the zygote, which {_name_kind(options)} has not; leave one of the two away")
     if is_syscall:
         check_syscalls(options.fault, limits.step, scenarios)
@@ -159,8 +159,6 @@ def _check_simulated(options: Options, seed: int, out: Path) -> Request:
     """A simulation: one runner for each core, as it never waits."""
     plan = _check_plan(options)
     check_simulation(options, plan)
-    if options.audit:
-        raise MisuseError("--audit plays trials again from the zygote, which --backend sim has not; leave one of the two away")
     step = format_step(parse_short_step(options.step, "--step")) if options.step else ""
     budget = parse_duration(options.budget) if options.budget else None
     return Request(

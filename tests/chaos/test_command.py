@@ -19,7 +19,7 @@ from chaos.console import ExitCode, HarnessError, exit_code_of, keep_traceback
 from chaos.drivers import Place, base_environment, noting_environment
 from chaos.losses import LOSSES
 from chaos.options import Options, check_environment, name_environment, parse_duration, write_command
-from chaos.plan import FAULTS
+from chaos.plan import BY_SCENARIO, FAULTS
 from chaos.progress import PlainProgress, TerminalProgress
 from chaos.results import RUN_FORMAT, OracleVerdict, Trial, TrialResult, Verdict
 from chaos.scenario import Scenario
@@ -39,7 +39,8 @@ MISTAKES = {
     "stop after": (["--stop-after", "0"], "--stop-after 0 must be at least 1"),
     "no audit": (["--audit", "0"], "--audit 0 must be at least 1"),
     "audit of system calls": (["--level", "syscall", "--audit", "1"], "which --level syscall has not; leave one"),
-    "audit of a simulation": (["--backend", "sim", "--audit", "1"], "which --backend sim has not"),
+    "audit of a simulation": (["--backend", "sim", "--audit", "1"], "--audit plays real trials twice; a simulated one is its seed"),
+    "audit of power losses": (["--mode", "powerloss", "--audit", "1"], "which --mode powerloss has not"),
     "html to stdout": (["--html", "-"], "--html -: name a file"),
     "resumed with more": (["--resume", "/", "--seed", "1"], "--seed belongs to a new campaign"),
     "budget": (["--budget", "soon"], "--budget 'soon' is no duration; write 90s"),
@@ -80,7 +81,7 @@ def test_a_mistake_is_one_sentence_and_254(
 
 def test_lists_print_what_there_is_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert console.run(command.app, ["list", "faults", "--json", "-"]) == 0
-    assert [row["fault"] for row in json.loads(capsys.readouterr().out)] == [*FAULTS, *(f"lose {name}" for name in LOSSES)]
+    assert [row["fault"] for row in json.loads(capsys.readouterr().out)] == [*FAULTS, *BY_SCENARIO, *(f"lose {name}" for name in LOSSES)]
     assert console.run(command.app, ["list", "scenarios"]) == 0
     assert "reattach" in capsys.readouterr().out
 
