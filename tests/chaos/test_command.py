@@ -40,6 +40,8 @@ MISTAKES = {
     "no audit": (["--audit", "0"], "--audit 0 must be at least 1"),
     "audit of system calls": (["--level", "syscall", "--audit", "1"], "which --level syscall has not; leave one"),
     "audit of a simulation": (["--backend", "sim", "--audit", "1"], "--audit plays real trials twice; a simulated one is its seed"),
+    "audit of a failing disk": (["--mode", "disk", "--audit", "1"], "which --mode disk has not"),
+    "audit of damage": (["--mode", "corrupt", "--audit", "1"], "which --mode corrupt has not"),
     "audit of power losses": (["--mode", "powerloss", "--audit", "1"], "which --mode powerloss has not"),
     "html to stdout": (["--html", "-"], "--html -: name a file"),
     "resumed with more": (["--resume", "/", "--seed", "1"], "--seed belongs to a new campaign"),
