@@ -18,6 +18,8 @@ TAKEOVER = ("start:1", "floor.commit.before:1", "floor.commit.after:1", "recover
 LATER = ("intent.commit.before:3", "intent.commit.after:3", "outcome.commit.before:3", "outcome.commit.after:3")
 IN_SPACE = "outcome.commit.before:1"
 """A step of a successor's first call: by then its space is sure to be at work."""
+MADE_ANEW = "recovered:1"
+"""A step of a takeover by which a ledger that was lost has been made anew, and can be lost again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Kind:
     after: After = "goes on"
     needs_space: bool = False
     ends_all: bool = False
+    takes_ledger: bool = False
 
 
 KINDS = (
@@ -42,7 +45,7 @@ KINDS = (
     Kind("clock forward", (Action(".", "jump", path="+10y"),)),
     Kind("clock back", (Action(".", "jump", path="-20y"),)),
     Kind("restart", (Action(".", "kill"), Action("", "lose", path="boot")), "killed", ends_all=True),
-    Kind("ledger", (Action(".", "kill"), Action("", "lose", path="ledger removed")), "killed"),
+    Kind("ledger", (Action(".", "kill"), Action("", "lose", path="ledger removed")), "killed", takes_ledger=True),
 )
 
 
@@ -70,10 +73,17 @@ def plan_two(first: Kind, step: str, second: Kind | None, place: int) -> tuple[A
     epoch = 1 if first.after == "goes on" else 2
     sleepers = [1] if first.after == "sleeps" else []
     if second is not None:
-        names = (IN_SPACE,) if second.needs_space and epoch == 2 else LATER if epoch == 1 else TAKEOVER
+        names = LATER if epoch == 1 else _list_places(first, second)
         plan += _fill(second, f"driver@{epoch}:{names[place % len(names)]}", epoch, 2)
         sleepers += [epoch] if second.after == "sleeps" else []
     return (*plan, *_wake_all(sleepers, epoch, second.after if second else "goes on"))
+
+
+def _list_places(first: Kind, second: Kind) -> tuple[str, ...]:
+    """Where in a successor the second may be done after the first."""
+    if second.needs_space:
+        return (IN_SPACE,)
+    return (MADE_ANEW,) if first.takes_ledger and second.takes_ledger else TAKEOVER
 
 
 def _fill(kind: Kind, step: str, epoch: int, number: int) -> list[Action]:

@@ -84,6 +84,14 @@ def test_who_is_frozen_is_woken_at_last_and_after_the_newest_driver_s_end() -> N
     )
 
 
+@pytest.mark.parametrize("place", range(4))
+def test_a_ledger_is_lost_again_only_where_it_has_been_made_anew(place: int) -> None:
+    """There is none before: the second loss would find nothing to take, and the trial be unknown."""
+    ledger = next(kind for kind in KINDS if kind.name == "ledger")
+    twice = format_plan(plan_two(ledger, "driver@1:a:1", ledger, place))
+    assert twice.endswith('lose "ledger removed"; kill driver@2:recovered:1; lose "ledger removed"')
+
+
 def test_a_clean_run_without_such_steps_makes_no_pairs_and_no_draws() -> None:
     for enumerate_one in (enumerate_pairs, enumerate_drawn(1)):
         with pytest.raises(MisuseError):
