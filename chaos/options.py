@@ -31,6 +31,8 @@ from eventlog.errors import MisuseError
 from recovery.space.bubblewrap import choose_bubblewrap, parse_space
 from recovery.space.marks import choose_marks
 
+OWN_MODES = frozenset(fault for _, fault in OF_OWN_RUNNERS.values())
+"""Modes whose faults are no kills at steps: corrupt, disk."""
 _DURATION = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>ms|s|m|h)\Z")
 _UNIT_SECS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -126,7 +128,7 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
     )
     wanted = options.scenario or (str(DEFAULT_SCENARIO) if is_syscall else "")
     scenarios = choose(options.mode, wanted, seed=seed if options.seed is None else options.seed, runs=options.runs)
-    if options.audit and (is_syscall or options.mode in OF_OWN_RUNNERS):
+    if options.audit and (is_syscall or options.mode in (*OWN_MODES, POWERLOSS)):
         raise MisuseError(f"--audit plays trials again from the zygote, which {_name_kind(options)} has not; leave one of the two away")
     if is_syscall:
         check_syscalls(options.fault, limits.step, scenarios)
@@ -159,8 +161,6 @@ def _check_simulated(options: Options, seed: int, out: Path) -> Request:
     """A simulation: one runner for each core, as it never waits."""
     plan = _check_plan(options)
     check_simulation(options, plan)
-    if options.audit:
-        raise MisuseError("--audit plays trials again from the zygote, which --backend sim has not; leave one of the two away")
     step = format_step(parse_short_step(options.step, "--step")) if options.step else ""
     budget = parse_duration(options.budget) if options.budget else None
     return Request(
@@ -198,7 +198,7 @@ def _refuse_target_options(options: Options) -> None:
 
 def check_own_mode(mode: str, step: str, depth: int | None, is_syscall: bool) -> None:
     """What a mode with a runner of its own cannot be asked for, by MisuseError."""
-    if mode not in (fault for _, fault in OF_OWN_RUNNERS.values()):
+    if mode not in OWN_MODES:
         return
     for name, is_given in (("--step", bool(step)), ("--depth", depth is not None), (f"--level {SYSCALL}", is_syscall)):
         if is_given:

@@ -9,7 +9,6 @@ from chaos.scenario import Scenario
 ALWAYS = frozenset({"workspace-equals-log", "chain", "order", "fencing", "laundering", "acknowledged", "lost-work"})
 
 
-
 class Require(Protocol):
     """Says which oracles must have judged a trial; `required_oracles` where a campaign has no others."""
 

@@ -6,6 +6,7 @@ deadline that passed and trouble of the harness itself are unknown.
 
 import json
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,9 @@ from chaos.stage import read_steps
 from chaos.transcript import Transcript, unplace_question, write_transcript
 from chaos.trees import remove_tree
 from recovery.labels import Label
+
+LEDGER_ID = re.compile(rb'"ledger_id":"([0-9a-f]+)"')
+"""In the first line of a ledger."""
 
 
 @dataclass(slots=True)
@@ -215,12 +219,14 @@ def _conclude(trial: Trial, played: Played, judgement: Judgement, oracles: tuple
 
 
 def remove_cgroups(place: Place) -> None:
-    """Give back the cgroup leaves of a trial whose session did not come to give them back itself."""
-    ledger = place.state / "space" / "ledger"
-    if not ledger.exists():
+    """Give back the cgroup leaves of a trial whose session did not come to give them back itself. A ledger that was damaged on purpose may
+    not say any more what they are called: then they stay, empty, for the next trial of the same session."""
+    if not place.ledger.exists():
         return
-    first = ledger.read_text("utf-8", "replace").split("\n", 1)[0].partition(" ")[2]
-    name = f"crashworthy.{json.loads(first)['ledger_id']}"
+    named = LEDGER_ID.search(place.ledger.read_bytes().partition(b"\n")[0])
+    if named is None:
+        return
+    name = f"crashworthy.{named[1].decode('ascii')}"
     for top in (*_own_cgroups(" - cgroup2 ", "", "0::"), *_own_cgroups(" - cgroup ", ",freezer", ":freezer:")):
         for directory, _, _ in os.walk(top / name, topdown=False):
             os.rmdir(directory)

@@ -105,8 +105,6 @@ def name_fold() -> str:
     return f"{FOLD_VERSION} {blake3(repr(sorted(shapes.items())).encode()).hexdigest()}"
 
 
-
-
 class FoldCache:
     """The kept fold of one session's log. One process writes it: the session's driver.
 

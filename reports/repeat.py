@@ -21,6 +21,8 @@ from reports.words import is_clean
 
 AIMED = ("kill", "freeze")
 BY_STEP = ("kill",)
+REPLAYED = ("fork", "exec")
+"""Entries of trials that `chaos replay` and `chaos shrink` take: those that are played by steps."""
 TARGET = "target"
 """The mode of a campaign against somebody else's program, which has no scenario and no transcript."""
 
@@ -37,14 +39,14 @@ def repeat_command(config: RunConfig, trial: Trial) -> str:
 
 def shrink_command(config: RunConfig, result: TrialResult) -> str:
     """The command that makes a kept failure smaller; "" where there is none."""
-    if not result.kept or config.mode == TARGET or result.verdict is not Verdict.FAIL or result.trial.entry not in ("fork", "exec"):
+    if not result.kept or config.mode == TARGET or result.verdict is not Verdict.FAIL or result.trial.entry not in REPLAYED:
         return ""
     return shlex.join([*shlex.split(config.program), "shrink", result.kept.partition(" (incomplete: ")[0]])
 
 
 def replay_command(config: RunConfig, result: TrialResult) -> str:
     """The command that plays a kept trial again and explains it; "" when nothing was kept, or there is no such thing."""
-    if not result.kept or config.mode == TARGET:
+    if not result.kept or config.mode == TARGET or result.trial.entry not in REPLAYED:
         return ""
     directory = result.kept.partition(" (incomplete: ")[0]
     return shlex.join([*shlex.split(config.program), "replay", f"{directory}/trial.json", "--explain"])

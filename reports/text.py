@@ -156,7 +156,8 @@ def render_trouble(result: TrialResult, oracle: OracleVerdict | None, config: Ru
         facts += [(name, escape(value)) for name, value in found.items() if value]
     facts += [("unfired", describe_fault(fault)) for fault in result.faults if not fault.fired]
     if result.kept:
-        facts += [("kept", escape(result.kept)), ("replay", replay_command(config, result) or "none: a target is run again with repeat")]
+        replay = replay_command(config, result) or "none: a trial of this kind is run again with repeat"
+        facts += [("kept", escape(result.kept)), ("replay", replay)]
         facts += [("shrink", command) for command in [shrink_command(config, result)] if command]
     facts.append(("repeat", repeat_command(config, result.trial)))
     return [f"{name:<9} {value}" for name, value in facts]

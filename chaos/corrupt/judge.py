@@ -89,11 +89,12 @@ def judge_answers(intact: Sequence[Said], now: Sequence[Said]) -> tuple[OracleVe
 
 
 def _is_shorter(intact: Sequence[Said], now: Sequence[Said]) -> bool:
-    """Whether the history shown is a beginning of the one that was, and nothing but what depends on its end differs."""
+    """Whether the history shown is a beginning of the one that was and lacks its end: where it is whole, or was not shown at all, nothing
+    may be said but what was said of the sound session."""
     for one, other in zip(intact, now, strict=True):
         if one.command == "eventlog show":
             before, after = one.out.splitlines(), other.out.splitlines()
-            return after == before[: len(after)]
+            return one.code == other.code and 0 < len(after) < len(before) and after == before[: len(after)]
     return False
 
 

@@ -19,7 +19,7 @@ from chaos.results import OracleVerdict, Verdict
 
 ORACLE = "disk"
 _TRACEBACK = "Traceback (most recent call last)"
-_FULL = re.compile(r"room|full|No space", re.IGNORECASE)
+_FULL = re.compile(r"\b(room|full|No space)\b", re.IGNORECASE)
 _DAMAGE = re.compile(r"damaged|corrupt|malformed|is gone", re.IGNORECASE)
 _SENTENCE = re.compile(r"recovery: .{20,}")
 

@@ -80,7 +80,6 @@ def parse_command(option: str, text: str) -> tuple[str, ...]:
 def _refuse_others(options: Options) -> None:
     """Options that choose among the engine's own scenarios have no meaning for somebody else's program."""
     for name, given in (
-        ("backend", options.backend != "local"),
         ("mode", options.mode not in ("ci", NAME)),
         ("scenario", options.scenario not in ("", NAME)),
         ("plan", options.plan),

@@ -49,7 +49,8 @@ def make_row(peer: Peer, level: str, kill: str, versions: Mapping[str, str], res
     """What the trials of one campaign say."""
     tried = [result for result in results if result.trial.number]
     unfit = [result for result in results if result.verdict is Verdict.UNKNOWN]
-    failed = [one.oracle for result in tried for one in result.oracles if one.verdict is Verdict.FAIL]
+    judged = [result for result in tried if result.verdict is not Verdict.UNKNOWN]  # where nobody was killed, nothing is a kill's doing
+    failed = [one.oracle for result in judged for one in result.oracles if one.verdict is Verdict.FAIL]
     kills = sum(fault.fired for result in tried for fault in result.faults)
     # A clean run that did not pass was refused, and nothing was killed.
     lack = unfit[0].reason if unfit and not tried else ""

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from chaos.actions import parse_plan
+from chaos.drivers import Place
 from chaos.results import Trial, Verdict
+from chaos.trial import remove_cgroups
 from chaos.zygote_client import ProcessZygote
 from tests.chaos.real import TWO_CALLS, open_zygote, play
 
@@ -112,3 +114,16 @@ def test_a_trial_in_a_directory_that_is_not_empty_is_trouble_and_no_verdict(zygo
     (directory / "work").mkdir(parents=True)
     with pytest.raises(Exception, match="FileExistsError"):
         zygote.run(TWO_CALLS, Trial(1, "small", parse_plan(f"kill {OUTCOME}")), directory, {})
+
+
+@pytest.mark.parametrize(
+    "first",
+    [b"", bytes(80), b"00 {", b'00 {"op":"ledger","ledGer_id":"ab"}', b'00 {"op":"ledger","ledger_id":"../a"}'],
+    ids=["empty", "zeros", "cut", "no id", "no hex"],
+)
+def test_a_damaged_ledger_that_does_not_name_its_cgroups_is_no_trouble_of_the_harness(first: bytes, tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.ledger.parent.mkdir(parents=True)
+    place.ledger.write_bytes(first + b"\nmore\n")
+    remove_cgroups(place)
+    assert place.ledger.read_bytes() == first + b"\nmore\n"

@@ -91,6 +91,8 @@ def test_what_was_kept_is_replayed_from_its_file() -> None:
     cut = make_trial(1, Verdict.FAIL, kept="runs/1/artifacts/small-1 (incomplete: No space left on device)")
     assert replay_command(CONFIG, cut) == "chaos replay runs/1/artifacts/small-1/trial.json --explain"
     assert replay_command(CONFIG, make_trial(1, Verdict.FAIL)) == ""
+    for entry in ("syscall", "power", "corrupt"):  # what chaos replay refuses, no report hands out
+        assert replay_command(CONFIG, make_trial(1, Verdict.FAIL, entry=entry, kept="runs/1/artifacts/small-1")) == ""
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,14 @@ def test_a_shorter_history_passes_only_where_it_is_a_beginning_and_the_anchor_sa
         assert judge_answers(INTACT, wrong)[0].verdict is Verdict.FAIL
 
 
+@pytest.mark.parametrize("show", [SHOW, replace(SHOW, out=""), replace(SHOW, code=1, out="", err=TOLD)])
+def test_other_files_are_no_cut_tail_where_the_history_is_not_a_shorter_one(show: Said) -> None:
+    told = replace(ANCHORED, code=1, out="a content is another one\n")
+    for wrong in (replace(CHECKOUT, tree={"a": "2"}), replace(DIFF, out="M b\n")):
+        now = (show, VERIFY, told, *(wrong if one.command == wrong.command else one for one in INTACT[3:]))
+        assert judge_answers(INTACT, now)[0].verdict is Verdict.FAIL
+
+
 def test_an_empty_comparison_is_unknown() -> None:
     assert judge_answers((), ())[0].verdict is Verdict.UNKNOWN
     assert judge_untouched({}, {}).verdict is Verdict.UNKNOWN

@@ -35,6 +35,7 @@ def test_a_trace_is_read_and_tells_whether_the_fault_was_met() -> None:
         (FULL, -6, "", Verdict.FAIL),
         (FULL, 1, "", Verdict.FAIL),
         (FULL, 1, FAILED, Verdict.FAIL),
+        (FULL, 1, "recovery: /t/state: the record could not be carefully written; drive again\n", Verdict.FAIL),
         (FULL, 1, "Traceback (most recent call last):\n" + NO_ROOM, Verdict.FAIL),
         (BROKEN, 1, "recovery: /t/log.sqlite: the database is damaged; run `eventlog verify`\n", Verdict.FAIL),
     ],

@@ -9,11 +9,15 @@ import pytest
 
 from chaos import __main__ as command
 from chaos import console
+from chaos.results import OracleVerdict, Trial, Verdict
 from chaos.target import compare as module
 from chaos.target.peers import OWN, PEERS
-from chaos.target.table import KINDS, Comparison, Row, find_unadmitted, render_page, render_text
+from chaos.target.table import KINDS, Comparison, Row, find_unadmitted, make_row, render_page, render_text
+from chaos.target.target import NAME
 from chaos.target.workload import VIOLATIONS
+from tests.chaos.fakes import make_result
 
+ENDS = (Verdict.FAIL, Verdict.UNKNOWN)
 ROW = Row("dbos", "step", "tree", 12, 0, {"ran-twice": 6, "half-applied": 2}, {"dbos": "3.4.0"})
 
 
@@ -34,6 +38,14 @@ def test_what_a_promise_does_not_allow_is_said_so() -> None:
     row = msgspec.structs.replace(ROW, violations={"ran-twice": 1, "step-lost": 1})
     assert find_unadmitted(row) == ["step-lost"] and find_unadmitted(ROW) == []
     assert "- `step-lost`: against its promise." in render_text(Comparison("2026-01-02", 2, 1, "3.11", (row,)))
+
+
+def test_nothing_is_counted_against_a_driver_in_a_trial_that_proved_nothing() -> None:
+    """Such as one whose kill did not fire: what was seen then is not what a kill does."""
+    bad = OracleVerdict("step-lost", Verdict.FAIL, "step 1 is not in left")
+    results = [make_result(Trial(number, NAME, ()), verdict, oracles=(bad,)) for number, verdict in enumerate(ENDS, 1)]
+    row = make_row(OWN, "step", "tree", {}, results)
+    assert (row.violations["step-lost"], row.unknown) == (1, 1)
 
 
 def test_every_promise_has_a_source_and_every_admission_is_a_kind() -> None:
