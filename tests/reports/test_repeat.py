@@ -91,6 +91,8 @@ def test_what_was_kept_is_replayed_from_its_file() -> None:
     cut = make_trial(1, Verdict.FAIL, kept="runs/1/artifacts/small-1 (incomplete: No space left on device)")
     assert replay_command(CONFIG, cut) == "chaos replay runs/1/artifacts/small-1/trial.json --explain"
     assert replay_command(CONFIG, make_trial(1, Verdict.FAIL)) == ""
+    copy = msgspec.structs.replace(CONFIG, engine="/an engine")
+    assert replay_command(copy, cut).endswith(" --explain --engine '/an engine'")  # else the failure does not come back
 
 
 @pytest.mark.parametrize(
