@@ -263,7 +263,9 @@ def read_steady(file: Path) -> dict[str, Any]:
     steady = {name: document[name] for name in ("format", "verdict", "reasons", "seed", "command", "failures", "groups", "audit")}
     scenarios = [{name: one[name] for name in ("scenario", "trials", "kills", "freezes")} for one in document["scenarios"]]
     summary = {name: document["summary"][name] for name in STEADY}
-    summary["unkilled"] = sorted(summary["unkilled"])  # which of two processes passes its step first is chance
+    # The seed draws from the steps in the order recorded, and which of two processes passes its step first is chance: two campaigns with
+    # recordings of their own may draw other trials.
+    summary["unkilled"] = len(summary["unkilled"])
     return steady | {"summary": summary, "scenarios": scenarios}
 
 
