@@ -108,10 +108,12 @@ def keep_traceback(directory: Path) -> Iterator[None]:
 def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
     """Run the application; the exit code to end with."""
     command = typer.main.get_command(app)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(_keep_somewhere())
-            result = command.main(args=None if arguments is None else list(arguments), prog_name="chaos", standalone_mode=False)
+            _refuse_empty(words)
+            result = command.main(args=words, prog_name="chaos", standalone_mode=False)
     except typer.Exit as stop:
         return stop.exit_code
     except MisuseError as error:
@@ -125,6 +127,15 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
         print(f"chaos: {message.splitlines()[0] if message else 'bad usage'} (chaos --help shows what there is)", file=sys.stderr)
         return ExitCode.USAGE
     return result if isinstance(result, int) else ExitCode.PASS
+
+
+def _refuse_empty(words: Sequence[str]) -> None:
+    """MisuseError for an empty word. An unset variable of a shell becomes one (`--engine "$COPY"`), and an empty value counts as none
+    given: the campaign would pass on another engine, or by other trials, than those meant."""
+    for before, word in zip(["", *words], words, strict=False):
+        if not word or (word.startswith("--") and word.endswith("=")):
+            name = word.removesuffix("=") or (before if before.startswith("--") else "an argument")
+            raise MisuseError(f"{name} is empty; give it a value, or leave it away (is a variable of the shell not set?)")
 
 
 @contextlib.contextmanager

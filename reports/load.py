@@ -1,11 +1,12 @@
 """Read a run directory (chaos/README.md has its fields). A run that was cut short is read as far as it goes and says so."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from chaos.results import RUN_FORMAT, TrialResult, Verdict
+from chaos.results import RUN_FORMAT, TrialResult, Verdict, merge_verdicts
 
 Line = TypeVar("Line")
 
@@ -59,11 +60,21 @@ class ScenarioSteps(msgspec.Struct, frozen=True):
     does: str = "kill"
 
 
+class Counted(msgspec.Struct, frozen=True, rename={"passed": "pass"}):
+    """What of the summary in `verdict.json` is held against the results; -1 where it says nothing."""
+
+    runs: int = -1
+    passed: int = -1
+    unknown: int = -1
+    fail: int = -1
+
+
 class Judgement(msgspec.Struct, frozen=True):
     """What of `verdict.json` reports use."""
 
     verdict: Verdict
     reasons: tuple[str, ...]
+    summary: Counted = Counted()
 
 
 class Audited(msgspec.Struct, frozen=True):
@@ -106,12 +117,14 @@ def load_run(directory: Path) -> Run:
     if version > RUN_FORMAT:
         raise LoadError(f"{directory}: has run format {version}, this version reads up to {RUN_FORMAT}; use the version that wrote it")
     moments = _read_lines(directory / "history.jsonl", _Moment)
+    results = tuple(_read_lines(directory / "results.jsonl", TrialResult))
+    judgement = _read_judgement(directory / "verdict.json")
     return Run(
         path=str(directory),
         config=_decode(text, RunConfig, file),
         scenarios=tuple(_read_lines(directory / "steps.jsonl", ScenarioSteps)),
-        results=tuple(_read_lines(directory / "results.jsonl", TrialResult)),
-        judgement=_read_judgement(directory / "verdict.json"),
+        results=results,
+        judgement=_hold_against(judgement, results) if judgement is not None else None,
         seconds=moments[-1].at_ms / 1000 if moments else 0.0,
         audit=tuple(_read_lines(directory / "audit.jsonl", Audited)),
     )
@@ -122,6 +135,22 @@ def _read_judgement(file: Path) -> Judgement | None:
         return _decode(file.read_bytes(), Judgement, file)
     except FileNotFoundError:
         return None
+
+
+def _hold_against(judgement: Judgement, results: Sequence[TrialResult]) -> Judgement:
+    """The judgement, less than a pass where the results are not those it was given for: lines that are gone, or say something else now."""
+    counts = {verdict: sum(one.count for one in results if one.verdict is verdict) for verdict in Verdict}
+    found = Counted(sum(counts.values()), counts[Verdict.PASS], counts[Verdict.UNKNOWN], counts[Verdict.FAIL])
+    told = judgement.summary
+    if told in (found, Counted()) and (results or judgement.verdict is not Verdict.PASS):
+        return judgement
+    given = "" if told == Counted() else f", and the verdict was given for {_say(told)}"
+    reason = f"results.jsonl holds {_say(found)}{given}: run the campaign again"
+    return Judgement(merge_verdicts([judgement.verdict, Verdict.UNKNOWN]), (*judgement.reasons, reason), told)
+
+
+def _say(counted: Counted) -> str:
+    return f"{counted.runs} trials (pass {counted.passed}, unknown {counted.unknown}, fail {counted.fail})"
 
 
 def _read_lines(file: Path, kind: type[Line]) -> list[Line]:

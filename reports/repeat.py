@@ -49,7 +49,8 @@ def replay_command(config: RunConfig, result: TrialResult) -> str:
     if not result.kept or config.mode == TARGET or result.trial.entry not in REPLAYED:
         return ""
     directory = result.kept.partition(" (incomplete: ")[0]
-    return shlex.join([*shlex.split(config.program), "replay", f"{directory}/trial.json", "--explain"])
+    engine = ["--engine", config.engine] if config.engine else []
+    return shlex.join([*shlex.split(config.program), "replay", f"{directory}/trial.json", "--explain", *engine])
 
 
 def format_plan(plan: Sequence[Action]) -> str:

@@ -19,7 +19,6 @@ TAKEOVER = ("start:1", "floor.commit.before:1", "floor.commit.after:1", RECOVERE
 LATER = ("intent.commit.before:3", "intent.commit.after:3", "outcome.commit.before:3", "outcome.commit.after:3")
 IN_SPACE = "outcome.commit.before:1"
 """A step of a successor's first call: by then its space is sure to be at work."""
-"""A step of a takeover by which a ledger that was lost has been made anew, and can be lost again."""
 
 
 @dataclass(frozen=True, slots=True)

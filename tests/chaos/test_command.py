@@ -51,6 +51,11 @@ MISTAKES = {
     "step": (["--step", "driver"], "--step: 'driver' is no step; write ROLE@EPOCH:NAME:N"),
     "fault": (["--fault", "hug"], "unknown fault 'hug'; there are kill, exec, freeze"),
     "engine": (["--engine", "/"], "holds no package eventlog"),
+    "empty engine": (["--engine", "", "--runs", "0"], "--engine is empty; give it a value, or leave it away"),
+    "empty plan": (["--plan=", "--runs", "0"], "--plan is empty; give it a value"),
+    "empty target": (["--target", "", "--runs", "0"], "--target is empty"),
+    "empty engine of a list": (["list", "steps", "--engine", "", "--mode", "nope"], "--engine is empty"),
+    "empty directory": (["report", ""], "an argument is empty"),
     "json": (["--json", "/nope/there/x.json"], "must be a file in a directory that exists"),
     "json to stdout": (["--json", "-"], "chaos report DIR --json -"),
     "json unwritable": (["--json", "x" * 300], ": cannot be written: File name too long"),
@@ -247,6 +252,21 @@ def test_a_run_directory_is_reported_again_as_json_and_junit(
     assert said.err.startswith("chaos: --junit /nope/f.xml: must be a file") and not said.out
     assert console.run(command.app, ["report", "run", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "pass"
+
+
+def test_results_that_are_not_those_of_the_verdict_are_no_pass(campaign: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert campaign() == 0
+    results = Path("run", "results.jsonl")
+    lines = results.read_bytes().splitlines(keepends=True)
+    results.write_bytes(b"".join(lines[:-1]))
+    assert console.run(command.app, ["report", "run"]) == 2
+    held, given = (f"{count} trials (pass {count}, unknown 0, fail 0)" for count in (len(lines) - 1, len(lines)))
+    assert f"NOTE results.jsonl holds {held}, and the verdict was given for {given}" in capsys.readouterr().out
+    results.unlink()
+    assert console.run(command.app, ["report", "run"]) == 2
+    Path("run", "verdict.json").write_text('{"verdict": "pass", "reasons": []}')
+    assert console.run(command.app, ["report", "run"]) == 2
+    assert "NOTE results.jsonl holds 0 trials (pass 0, unknown 0, fail 0): run" in capsys.readouterr().out
 
 
 def test_a_file_that_stands_where_json_goes_is_kept_until_the_campaign_ends(campaign: Callable[..., int], tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def make_run(path: Path, finish: bool = True) -> None:
         run.add_steps(enumerate_trials(Recording("small", (*STEPS, "driver@2:start:1"), result), make_scenario(), TrialSet()))
         run.add_result(result)
         if finish:
-            run.finish(Verdict.PASS, [], {"runs": 1})
+            run.finish(Verdict.PASS, [], {"runs": 1, "pass": 1, "unknown": 0, "fail": 0})
 
 
 def test_what_was_written_is_what_reports_read(tmp_path: Path) -> None:

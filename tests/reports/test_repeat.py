@@ -78,6 +78,12 @@ def test_a_kill_under_strace_is_repeated_by_its_step() -> None:
     assert repeat_command(CONFIG, trial) == "chaos --mode ci --scenario small --step driver@1:fdatasync:2 --seed 7"
 
 
+def test_what_an_engine_copy_failed_at_is_replayed_on_that_copy() -> None:
+    config = msgspec.structs.replace(CONFIG, engine="/an engine")
+    kept = make_trial(1, Verdict.FAIL, kept="runs/1/artifacts/small-1")
+    assert replay_command(config, kept).endswith("/small-1/trial.json --explain --engine '/an engine'")  # else it does not fail again
+
+
 def test_what_failed_and_was_kept_is_shrunk_from_its_directory() -> None:
     assert shrink_command(CONFIG, make_trial(1, Verdict.FAIL, kept="runs/a b")) == "chaos shrink 'runs/a b'"
     assert shrink_command(CONFIG, make_trial(1, Verdict.FAIL)) == shrink_command(CONFIG, make_trial(1, Verdict.UNKNOWN, kept="x")) == ""
