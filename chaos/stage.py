@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
+from typing import NamedTuple
 
 from chaos.drivers import PERSON, Place, driver_environment, start_driver
 from chaos.processes import list_descendants
@@ -203,8 +204,7 @@ def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None
             nothing.select(POLL_SECS)  # spinning would take the time from those that are waited for
 
 
-@dataclass(frozen=True, slots=True)
-class Traced:
+class Traced(NamedTuple):
     """One line of the trace: a step and the process that passed it."""
 
     step: str
@@ -213,9 +213,11 @@ class Traced:
 
 def read_trace(place: Place, start: int = 0) -> list[Traced]:
     """The steps passed since the trace had `start` bytes, in order."""
-    if not place.trace.exists():
+    try:
+        file = open(place.trace, "rb")
+    except FileNotFoundError:
         return []
-    with place.trace.open("rb") as file:
+    with file:
         file.seek(start)
         lines = file.read().decode("utf-8").splitlines()
     return [Traced(step, int(pid)) for step, _, pid in (line.rpartition(" ") for line in lines)]
