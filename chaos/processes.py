@@ -18,10 +18,16 @@ DEATH_SECS = 20.0
 STOP_POLL_SECS = 0.001
 
 
+def _read(path: str) -> bytes:
+    """A file of /proc, as every look at every process reads several: opened as plainly as can be."""
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
+
+
 def read_stat(pid: int) -> list[str]:
     """/proc/PID/stat after the name (state first), empty when there is no such process."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_bytes()
+        text = _read(f"/proc/{pid}/stat")
     except (FileNotFoundError, ProcessLookupError):
         return []
     return text[text.rindex(b")") + 2 :].decode("ascii").split()
@@ -44,7 +50,7 @@ def _children(pid: int) -> list[int]:
     found: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
-            found += [int(child) for child in Path(f"/proc/{pid}/task/{thread}/children").read_text("ascii").split()]
+            found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
     except (FileNotFoundError, ProcessLookupError):
         return found
     return found
@@ -64,14 +70,14 @@ def list_alive(root: int, without: int, roles: Mapping[int, str]) -> tuple[Alive
 def is_command(pid: int) -> bool:
     """Whether the process was executed with a call's key in its environment: forks of the engine never are."""
     try:
-        return b"\0CALL_KEY=" in b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
+        return b"\0CALL_KEY=" in b"\0" + _read(f"/proc/{pid}/environ")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return False
 
 
 def _name(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip()
+        return _read(f"/proc/{pid}/comm").decode("utf-8", "replace").strip()
     except (FileNotFoundError, ProcessLookupError):
         return ""
 

@@ -48,8 +48,8 @@ class Scene:
     def list_left(self) -> list[int]:
         """What still runs of the trial, by the tree and by the trace: a shim whose spawner dies just now is in no tree, and a state that is
         saved without it would begin with a command that nobody killed and that is not there."""
-        traced = {traced.pid for traced in read_trace(self.place) if is_running(traced.pid)}
-        return sorted(traced | set(self.list_left_behind()))
+        traced = {traced.pid for traced in read_trace(self.place)}  # each passed many steps
+        return sorted(set(filter(is_running, traced)) | set(self.list_left_behind()))
 
     def has_writer(self) -> bool:
         """Whether anything lives that may change the workspace. Asked of the trace too: one whose parent dies just now is in no tree."""

@@ -3,13 +3,16 @@
 Everything is waited for with a deadline that says what it waited for; nothing is timed.
 """
 
+import math
 import os
+import select
 import selectors
 import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
+from typing import NamedTuple
 
 from chaos.drivers import PERSON, Place, driver_environment, start_driver
 from chaos.processes import list_descendants
@@ -117,18 +120,19 @@ class Stage:
 
     def look(self, what: str, deadline: float, until: float | None = None) -> None:
         """Take note of what happened; waits for something, or until the moment `until`. TimeoutError after `deadline` names `what`."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._listener, selectors.EVENT_READ, None)
-            for epoch, (_, descriptor) in self._drivers.items():
-                selector.register(descriptor, selectors.EVENT_READ, epoch)
-            end = deadline if until is None else min(until, deadline)
-            ready = selector.select(max(0.0, end - time.monotonic()))
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        epochs = {descriptor: epoch for epoch, (_, descriptor) in self._drivers.items()}
+        for descriptor in epochs:
+            poll.register(descriptor, select.POLLIN)
+        end = deadline if until is None else min(until, deadline)
+        ready = {descriptor for descriptor, _ in poll.poll(math.ceil(max(0.0, end - time.monotonic()) * 1000))}
         # Announcements first: a process may be at its step while its driver ends.
-        for key, _ in sorted(ready, key=lambda one: one[0].data is not None):
-            if key.data is None:
-                self._accept()
-            else:
-                self._take_end(key.data)
+        if self._listener.fileno() in ready:
+            self._accept()
+        for descriptor, epoch in epochs.items():
+            if descriptor in ready:
+                self._take_end(epoch)
         if not ready and time.monotonic() >= deadline:
             raise TimeoutError(f"waited {DRIVER_SECS:g} s for {what}")
 
@@ -203,8 +207,7 @@ def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None
             nothing.select(POLL_SECS)  # spinning would take the time from those that are waited for
 
 
-@dataclass(frozen=True, slots=True)
-class Traced:
+class Traced(NamedTuple):
     """One line of the trace: a step and the process that passed it."""
 
     step: str
@@ -213,9 +216,11 @@ class Traced:
 
 def read_trace(place: Place, start: int = 0) -> list[Traced]:
     """The steps passed since the trace had `start` bytes, in order."""
-    if not place.trace.exists():
+    try:
+        file = open(place.trace, "rb")
+    except FileNotFoundError:
         return []
-    with place.trace.open("rb") as file:
+    with file:
         file.seek(start)
         lines = file.read().decode("utf-8").splitlines()
     return [Traced(step, int(pid)) for step, _, pid in (line.rpartition(" ") for line in lines)]
@@ -228,7 +233,8 @@ def trace_size(place: Place) -> int:
 
 def read_roles(place: Place) -> dict[int, str]:
     """Which pid has which role, from the trace of steps."""
-    return {traced.pid: traced.step.partition("@")[0] for traced in read_trace(place)}
+    newest = {traced.pid: traced.step for traced in read_trace(place)}
+    return {pid: step.partition("@")[0] for pid, step in newest.items()}
 
 
 def find_process(place: Place, who: str) -> int:

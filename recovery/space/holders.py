@@ -42,9 +42,10 @@ class Holders:
         """
         root = os.path.realpath(root)
         with self._lock.held():
-            place = look_at(root)
-            for path, record in self._records():
-                if (record["session"], record["state"]) == (session, state) or not overlap(place, look_at(record["root"])):
+            others = [(path, record) for path, record in self._records() if (record["session"], record["state"]) != (session, state)]
+            place = look_at(root) if others else None  # with nobody else there is nothing to compare
+            for path, record in others:
+                if place is None or not overlap(place, look_at(record["root"])):
                     continue
                 if not is_finished(record["state"]):
                     raise MisuseError(_refusal(root, record, path))

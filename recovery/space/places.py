@@ -75,11 +75,12 @@ def _read_table() -> list[bytes]:
 def locate(path: bytes, table: list[bytes]) -> tuple[bytes, bytes]:
     """File system and place in it of a real path, by the lines of the mount table: the mount nearest to it counts, of several at one point
     the last. Pure."""
-    found, depth = (b"", b""), -1
+    nearest, device, root = b"", b"", b""
     for line in table:
-        _, _, device, root, point, _ = line.split(b" ", 5)
+        _, _, found, inside, point, _ = line.split(b" ", 5)
         mount = unescape(point)
-        if _is_within(path, mount) and len(mount) >= depth:
-            depth = len(mount)
-            found = device, os.path.normpath(unescape(root) + b"/" + path[len(mount.rstrip(b"/")) :])
-    return found
+        if len(mount) >= len(nearest) and _is_within(path, mount):
+            nearest, device, root = mount, found, inside
+    if not nearest:
+        return b"", b""
+    return device, os.path.normpath(unescape(root) + b"/" + path[len(nearest.rstrip(b"/")) :])

@@ -17,6 +17,7 @@ NAMES = [
     b"\xed\xa0\x80",
     b"a\nb",
     b"a\\nb",
+    b"a\\x0ab",
     b"\\",
     b"\r",
     b"\x1b[2J",
