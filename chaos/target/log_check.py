@@ -76,7 +76,9 @@ def read_session(log: Path, copies: Path) -> KnownSession:
         with contextlib.closing(Reader.open(str(copies / LOG))) as reader:
             stream = next(row.id for row in reader.streams() if row.origin is None and row.parent is None)
             events = [stored.event for stored in reader.events(stream)]
+        # What the session was opened for, not what it came to: calls that are missing at its end are no shorter script.
+        script = len(getattr(events[0], "script", ())) if events else 0
         indexes = [index for event in events if (index := getattr(event, "script_index", None)) is not None]
-        return KnownSession(stream, 1 + max(indexes, default=-1), tuple(event.kind for event in events))
+        return KnownSession(stream, max(script, 1 + max(indexes, default=-1)), tuple(event.kind for event in events))
     finally:
         remove_tree(copies)
