@@ -24,6 +24,7 @@ def lose(scene: Scene, action: Action, reached: Reached | None) -> Fault:
     if scene.is_over:
         return Fault(action.at, "lose", bool(reached), False, note="the session had ended before")
     if action.path in ENDS_ALL and scene.stage.running():
+        let_go(scene, reached)
         return Fault(action.at, "lose", bool(reached), False, note="a driver lives, which a restart would have ended")
     if action.path in ENDS_ALL:
         end_everything(os.getpid(), scene.observer.pid)

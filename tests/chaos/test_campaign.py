@@ -150,6 +150,16 @@ def test_the_seed_changes_the_order_and_nothing_else(tmp_path: Path) -> None:
     assert sorted(orders[0], key=lambda trial: trial.number) == sorted(orders[2], key=lambda trial: trial.number)
 
 
+def test_a_seed_draws_the_same_trials_in_whatever_order_two_processes_passed_their_steps(tmp_path: Path) -> None:
+    """A recording has them as they came, and the numbers of trials follow it; what `--runs` leaves of them may not."""
+    drawn = []
+    for name, steps in (("so", STEPS), ("otherwise", (STEPS[1], STEPS[0], *STEPS[2:]))):
+        (tmp_path / name).mkdir()
+        done = Bench(tmp_path / name).start(lambda slot, steps=steps: FakeZygote({}, steps, slot), Limits(fault="kill"), 1)
+        drawn.append([format_plan(one.trial.plan) for one in done.results if one.trial.plan])
+    assert drawn[0] == drawn[1] and len(drawn[0]) > 2
+
+
 def test_limits_choose_trials(tmp_path: Path) -> None:
     def count(name: str, limits: Limits, script: Mapping[str, str] | None = None) -> int:
         (tmp_path / name).mkdir()
