@@ -45,6 +45,7 @@ def choose_deeper(trials: Sequence[tuple[str, Trial]], wanted: int, seed: int) -
         groups.setdefault(name, []).append(trial)
     drawing = random.Random(f"{seed} pairs")
     for members in groups.values():
+        members.sort(key=lambda trial: format_plan(trial.plan))  # not as recorded: which process came to its step first is chance
         drawing.shuffle(members)
     rounds = itertools.zip_longest(*groups.values())
     chosen = [trial for one in rounds for trial in one if trial is not None]
@@ -61,7 +62,8 @@ def draw_trials(one: Enumeration, wanted: int, seed: int) -> Enumeration:
     if not wanted or wanted >= len(one.trials):
         return one
     drawing = random.Random(f"{seed} {one.scenario} {format_plan(one.prefix)}")
-    numbers = sorted(drawing.sample(range(len(one.trials)), wanted))
+    places = sorted(range(len(one.trials)), key=lambda place: format_plan(one.trials[place].plan))
+    numbers = sorted(drawing.sample(places, wanted))
     first = one.trials[0].number
     trials = tuple(replace_number(one.trials[number], first + place) for place, number in enumerate(numbers))
     drawn = {trial.plan[-1].at for trial in trials}

@@ -28,6 +28,14 @@ def test_the_seed_alone_decides_what_is_drawn() -> None:
     assert len({tuple(trial.number for trial in choose_deeper(MANY, 3, seed)) for seed in range(8)}) > 1
 
 
+def test_what_is_drawn_does_not_depend_on_the_order_in_which_steps_were_recorded() -> None:
+    """Two processes pass their steps in either order."""
+    assert choose_deeper(MANY, 3, seed=1) == choose_deeper(MANY[::-1], 3, seed=1)
+    trials = tuple(trial for _, trial in MANY)
+    both = [draw_trials(Enumeration("small", (), order, ()), 3, seed=1) for order in (trials, trials[::-1])]
+    assert {trial.plan for trial in both[0].trials} == {trial.plan for trial in both[1].trials}
+
+
 def test_what_is_not_drawn_is_named_and_numbers_have_no_holes() -> None:
     trials = tuple(trial for _, trial in MANY)
     steps = tuple(trial.plan[-1].at for trial in trials)
