@@ -27,7 +27,8 @@ class CallResult:
     exit and no output then. `exit` is how its command ended, or how the file worker did. `stdout` and `stderr` are what is kept of the
     output (both streams in `stdout` where they were not kept apart); `output` counts all of it. `changed` is None where this log does
     not say (a call that was settled before a fork). `root` is the image's root after it, `label` and `reason` how it was settled.
-    `is_recorded` says that it did not run now: the log had its result. `is_undone`: a person's restore took its effects back later.
+    `is_recorded` says that it did not run now: the log had its result. `is_undone`: a restore, a person's
+    or one from an older checkpoint, took its effects back later.
     """
 
     key: str
