@@ -22,6 +22,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -39,18 +40,18 @@ from recovery.context import Context
 from recovery.driver.begin import Begun, begin
 from recovery.driver.epoch import under_epoch
 from recovery.driver.order import Order, Ports, say_nothing
-from recovery.driver.work import finish, pause, resume
+from recovery.driver.work import ask_about, describe_request, finish, pause, resume
 from recovery.fold_cache import Known
 from recovery.note import DEFAULT_BYTES
 from recovery.opening import log_path
 from recovery.perform import recover
-from recovery.results import CallResult, read_result
+from recovery.results import CallResult, describe_rejected, read_result
 from recovery.script import Call, Effects, Policy, call_from_json, parse_replay
 from recovery.session_options import WHERE, describe_session
 from recovery.settings import read_settings
 from recovery.space.helper import Helper, start_helper
 from recovery.space.request import LeftBehind
-from recovery.state import CallState, SessionState
+from recovery.state import CallState, RejectedRequest, SessionState
 from recovery.tools import T, ToolRequest, ToolResult, tool_environment
 
 MOST_KEY = 200
@@ -213,32 +214,40 @@ class Session:
     def bash(
         self, run: Text, *, key: str, timeout_secs: float | None = None, stdin: Text | None = None, separate: bool = False,
         policy: Policy | None = None, effects: Effects = "inside", left_behind: LeftBehind | None = None,
+        approve: bool = False,
     ) -> CallResult:  # fmt: skip
         """Run `bash -c RUN` in the workspace (recovery/README, "Commands of a call"), once for each key; its result.
 
         `separate` keeps standard error apart. `policy` None: what `replay` says, else `never`. Raises MisuseError for what is no call and
         for another call under this key, with nothing done; NeedsPersonError, with nothing done either, while a lost call might be the one
-        of this key (`open_session`, `accept_lost_keys`); every other error ends the session object.
+        of this key (`open_session`, `accept_lost_keys`), and while nobody has answered about a call with `approve`: it begins only when a
+        person lets it, so ask again under the same key; every other error ends the session object.
         """
         apart = "separate" if separate else None
-        said = {"timeout_secs": timeout_secs, "stdin": _encode(stdin), "stderr": apart, "left_behind": left_behind}
+        said = {"timeout_secs": timeout_secs, "stdin": _encode(stdin), "stderr": apart, "left_behind": left_behind, "approve": approve}
         return self.call(self._make("bash", policy, run=_encode(run), effects=effects, **said), key=key)
 
-    def run(self, request: ToolRequest[T], *, key: str) -> ToolResult[T]:
-        """Run a tool of the caller's own (recovery/tools), once for each key; its result. Raises as `bash`."""
+    def run(self, request: ToolRequest[T], *, key: str, approve: bool = False) -> ToolResult[T]:
+        """Run a tool of the caller's own (recovery/tools), once for each key; its result. `approve` as for `bash`, and raises as it."""
         if not isinstance(request, ToolRequest):
             raise MisuseError(f"run takes a @tool with its arguments, `session.run(mine(1), key=...)`, not {_kind(request)}")
-        return ToolResult(self.call(request.call, key=key))
+        return ToolResult(self.call(replace(request.call, approve=approve), key=key))
 
-    def write(self, path: Text, content: Text, *, key: str, mode: int | None = None, policy: Policy | None = None) -> CallResult:
+    def write(
+        self, path: Text, content: Text, *, key: str, mode: int | None = None, policy: Policy | None = None, approve: bool = False
+    ) -> CallResult:  # fmt: skip
         """Make or replace a file of the workspace, once for each key; its result. `path` is relative to the workspace. `policy` None: what
-        `replay` says, else `safe`. Raises as `bash`."""
-        return self.call(self._make("write", policy, path=_encode(path), content=_encode(content), mode=mode), key=key)
+        `replay` says, else `safe`. `approve` as for `bash`, and raises as it."""
+        fields = {"path": _encode(path), "content": _encode(content), "mode": mode, "approve": approve}
+        return self.call(self._make("write", policy, **fields), key=key)
 
-    def edit(self, path: Text, old: Text, new: Text, *, key: str, policy: Policy | None = None) -> CallResult:
+    def edit(
+        self, path: Text, old: Text, new: Text, *, key: str, policy: Policy | None = None, approve: bool = False
+    ) -> CallResult:  # fmt: skip
         """Replace the single occurrence of `old` in a file by `new`, once for each key; its result. `policy` None: what `replay` says, else
-        `after-restore`. Raises as `bash`."""
-        return self.call(self._make("edit", policy, path=_encode(path), old=_encode(old), new=_encode(new)), key=key)
+        `after-restore`. `approve` as for `bash`, and raises as it."""
+        fields = {"path": _encode(path), "old": _encode(old), "new": _encode(new), "approve": approve}
+        return self.call(self._make("edit", policy, **fields), key=key)
 
     def _make(self, tool: Literal["bash", "write", "edit"], policy: Policy | None, **fields: Any) -> Call:
         """A call as a session file would say it, checked in the same way. Raises MisuseError."""
@@ -250,14 +259,19 @@ class Session:
         if not isinstance(call, Call):
             raise MisuseError(f"a call is one of recovery.script, not {_kind(call)}")
         with self._alone():
-            found = self._find(key)
-            if found is not None:
-                return self._recorded(found, call)
+            ended = self._find_ended(key, call)
+            if ended is not None:
+                return ended
             context = self._writing()
             self._check_new(key)
             with self._breaking():
                 _pause_if_asked(context)
-                calls.run_call(context, None, call, key)
+            ended = self._find_ended(key, call)  # a person may have rejected it since
+            if ended is not None:
+                return ended
+            run = self._await_approval(context, call, key)
+            with self._breaking():
+                calls.run_call(context, None, run, key, call)
                 made = self._find(key)
                 if made is None:
                     raise InternalError(f"call {key!r} ran and is not in the log")
@@ -267,7 +281,9 @@ class Session:
         """The recorded result of the call under this key; None where no such call was ever asked for."""
         check_key(key)
         with self._alone():
-            found = self._find(key)
+            found, rejected = self._find(key), self._find_rejected(key)
+            if found is None and rejected is not None:
+                return describe_rejected(rejected, self.state.root)
             return None if found is None else self._read_result(found)
 
     @property
@@ -354,13 +370,35 @@ class Session:
     def _find(self, key: str) -> CallState | None:
         return next((call for call in reversed(self.state.calls) if call.request_id == key), None)
 
-    def _recorded(self, found: CallState, call: Call) -> CallResult:
-        if found.request_digest != calls.request_digest(call):
-            raise MisuseError(
-                f"key {show_text(key_of(found))}: call {found.number} of this session was another one ({found.tool}); a key names one call "
-                "for good, give this one a key of its own"
-            )
-        return self._read_result(found)
+    def _find_rejected(self, key: str) -> RejectedRequest | None:
+        return next((one for one in self.state.rejected_requests if one.request_id == key), None)
+
+    def _find_ended(self, key: str, call: Call) -> CallResult | None:
+        """The result of the call under this key; None where it has none yet. Raises MisuseError where `call` is another one."""
+        found, rejected = self._find(key), self._find_rejected(key)
+        if found is not None:
+            _check_same(key, call, found.request_digest, f"call {found.number} of this session was another one ({found.tool})")
+            return self._read_result(found)
+        if rejected is not None:
+            _check_same(key, call, rejected.request_digest, "a person rejected another call under it")
+            return describe_rejected(rejected, self.state.root)
+        return None
+
+    def _await_approval(self, context: Context, call: Call, key: str) -> Call:
+        """What runs under this key now: `call`, or what a person said in its place. Raises NeedsPersonError while nobody has let it, once
+        the question stands in the log; the object goes on, for nothing has begun."""
+        number, asked = len(self.state.calls) + 1, self.state.approval
+        is_asked = asked is not None and (asked.request_id, asked.call) == (key, number)
+        if is_asked and asked is not None:
+            _check_same(key, call, asked.request_digest, f"a person is asked about another call under it ({asked.tool})")
+        if not call.approve:
+            return call
+        if not is_asked or asked is None:
+            with self._breaking():
+                ask_about(context, call, key)
+        elif asked.answer is not None:
+            return call if asked.edited is None else call_from_json(asked.edited, f"call {number}")
+        raise NeedsPersonError(describe_request(number, key).replace("STATE_DIR", show_text(self._place)))
 
     def _read_result(self, found: CallState) -> CallResult:
         return read_result(self._reader, StreamId(self.state.opened.name), self._known, found, is_recorded=True)
@@ -410,9 +448,10 @@ def _pause_if_asked(context: Context) -> None:
         pause(context, context.journal.state.pause_asked)
 
 
-def key_of(call: CallState) -> str:
-    """The key under which a call was asked for."""
-    return repr(call.request_id)
+def _check_same(key: str, call: Call, digest: str, was: str) -> None:
+    """Raise MisuseError where what is asked for under a key is another call than the one with this digest."""
+    if digest != calls.request_digest(call):
+        raise MisuseError(f"key {show_text(repr(key))}: {was}; a key names one call for good, give this one a key of its own")
 
 
 def check_key(key: str, what: str = "key") -> None:
