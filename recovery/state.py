@@ -118,8 +118,7 @@ class Approval(msgspec.Struct, frozen=True):
     request_digest: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RejectedRequest:
+class RejectedRequest(msgspec.Struct, frozen=True):
     """A call under its caller's own id that a person rejected (`seq` of the answer): that is its one end (C3)."""
 
     seq: int
