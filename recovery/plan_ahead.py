@@ -102,6 +102,10 @@ def _describe(state: SessionState, own: str) -> Ahead:
             return Ahead(said, (ways,), True)
         case AskPerson() as ask:
             return _ask(ask, own)
+        case ScriptDone() if state.approval is not None and state.approval.answer is None and state.approval.request_id:
+            said = f"then the drive stops with exit 78: call {state.approval.call} waits for `recovery answer {own}`"
+            ways = f"`recovery answer {own}` with --approve, --edit FILE or --reject; the program that opened it, started again, goes on"
+            return Ahead(said, (ways,), True)
         case ScriptDone() if not state.opened.script:
             said = "then the drive stops with exit 78: the session has no script, and only `recovery drive --finish` ends it"
             return Ahead(said, (f"`recovery drive {own} --finish` ends it, for good",), True)

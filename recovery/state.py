@@ -106,13 +106,25 @@ class Obligation(msgspec.Struct, frozen=True):
 
 class Approval(msgspec.Struct, frozen=True):
     """What a person is asked before a call begins: `seq` is the question's. `answer` None: nobody has answered yet; `edited` is the call
-    that runs in its place."""
+    that runs in its place. `request_id` and `request_digest` are those of a call that no script names."""
 
     seq: int
     call: int
     script_index: int | None
     answer: Literal["approved", "edited", "rejected"] | None = None
     edited: dict[str, Any] | None = None
+    tool: str = ""
+    request_id: str = ""
+    request_digest: str = ""
+
+
+class RejectedRequest(msgspec.Struct, frozen=True):
+    """A call under its caller's own id that a person rejected (`seq` of the answer): that is its one end (C3)."""
+
+    seq: int
+    request_id: str
+    request_digest: str
+    reason: str
 
 
 class Rejection(msgspec.Struct, frozen=True):
@@ -164,6 +176,8 @@ class SessionState(msgspec.Struct, frozen=True):
     """The newest question about a call that has not begun, answered or not."""
     rejected: Rejection | None = None
     """The newest call of the script that was rejected."""
+    rejected_requests: tuple[RejectedRequest, ...] = ()
+    """The calls that no script names and that were rejected, in order."""
     is_placed: bool = True
     """False for a session that was forked, imported or moved and has no workspace yet; `opened` names none then."""
     inputs: tuple[events.ForkedInput, ...] = ()
@@ -356,7 +370,7 @@ def _fold(state: SessionState, stored: StoredEvent, where: str, fold_image: Fold
         case events.SessionResumed():
             return replace(state, is_paused=False, pause_asked=None)
         case events.ApprovalAsked() as event:
-            return replace(state, approval=Approval(stored.seq, event.call, event.script_index))
+            return replace(state, approval=_fold_question(event, stored.seq))
         case events.ApprovalAnswered() as event:
             return _fold_answer(state, event, stored.seq)
         case events.SessionPlaced() as event:
@@ -403,6 +417,12 @@ def _check_legal(state: SessionState, event: events.Event, seq: int, place: str)
             pass
 
 
+def _fold_question(event: events.ApprovalAsked, seq: int) -> Approval:
+    return Approval(
+        seq, event.call, event.script_index, tool=event.tool, request_id=event.request_id, request_digest=event.request_digest
+    )  # fmt: skip
+
+
 def _fold_answer(state: SessionState, event: events.ApprovalAnswered, seq: int) -> SessionState:
     """A question has one answer; what answers none that is open says nothing."""
     asked = state.approval
@@ -411,13 +431,18 @@ def _fold_answer(state: SessionState, event: events.ApprovalAnswered, seq: int) 
     state = replace(state, approval=replace(asked, answer=event.answer, edited=event.input))
     if event.answer == "rejected" and asked.script_index is not None:
         state = replace(state, rejected=Rejection(seq, asked.script_index))
+    if event.answer == "rejected" and asked.request_id:
+        one = RejectedRequest(seq, asked.request_id, asked.request_digest, event.reason)
+        state = replace(state, rejected_requests=(*state.rejected_requests, one))
     return state
 
 
 def _check_approved(state: SessionState, event: events.AttemptStarted, place: str) -> None:
     """A call that a person was asked about begins when the answer lets it."""
     asked = state.approval
-    if asked is None or event.script_index is None or (asked.call, asked.script_index) != (event.call, event.script_index):
+    if asked is None or (asked.call, asked.script_index, asked.request_id) != (event.call, event.script_index, event.request_id):
+        return
+    if event.script_index is None and not event.request_id:
         return
     if asked.answer not in ("approved", "edited"):
         raise CorruptError(f"{place}: call {event.call} begins, and what was asked at seq {asked.seq} is {asked.answer or 'not answered'}")
