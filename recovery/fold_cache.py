@@ -72,7 +72,7 @@ class _Apart(msgspec.Struct, array_like=True):
 
 
 _APART = frozenset({"image", "calls", "modes", "profile"})
-_PLAIN = tuple(one.name for one in dataclasses.fields(SessionState) if one.name not in _APART)
+_PLAIN = tuple(name for name in SessionState.__struct_fields__ if name not in _APART)
 _encoder = msgspec.msgpack.Encoder()
 
 

@@ -20,11 +20,6 @@ def _plan(kind: type) -> _Plan:
     return known
 
 
-def setters(kind: type) -> Mapping[str, Setter]:
-    """How each field of a frozen, slotted class is set in a value that nobody has seen yet, in the order of the fields."""
-    return _plan(kind)[0]
-
-
 def become(value: Any, kind: type[T]) -> T:
     """A new value of a class with the same fields, which are at least two and need nothing to be done after the making."""
     made = object.__new__(kind)

@@ -27,7 +27,7 @@ from recovery.plan_words import KEPT, describe_evidence, describe_steps, foresee
 from recovery.script import decode_bytes
 from recovery.space.ledger import LedgerView
 from recovery.space.records import Sealed, fold_record
-from recovery.state import SessionState
+from recovery.state import SessionState, replace
 from recovery.takeover import choose_fates
 
 _STOPPED = "the drive stops before anything is done"
@@ -76,7 +76,7 @@ def forecast(state_directory: str, host: Host, find_vault: FindVault) -> Forecas
         state, hashes = read_state(reader, stream, cache=fold_cache_of(state_directory))
     finally:
         reader.close()
-    state = dataclasses.replace(state, is_restored_this_epoch=False)  # as the next driver_started will make it
+    state = replace(state, is_restored_this_epoch=False)  # as the next driver_started will make it
     if state.is_finished:
         shown = f"`eventlog show {show_text(state_directory)}` prints its history"
         return Forecast(stream, state.floor, None, None, None, "the session has finished", count_calls(state), [], [], [], [shown])

@@ -4,8 +4,8 @@ Invariants: an open call is the last one; at most one obligation is open; an att
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
@@ -127,22 +127,22 @@ class Rejection:
     script_index: int
 
 
-@dataclass(frozen=True, slots=True)
-class SessionState:
-    """The fold. `image_seq` is the newest event that changed the image, `image_boot` the boot under which it was written."""
+class SessionState(msgspec.Struct, frozen=True):
+    """The fold. `image_seq` is the newest event that changed the image, `image_boot` the boot under which it was written.
+    A struct: each event makes another one or two."""
 
     opened: events.SessionOpened
     head_seq: int
     head_hash: str
     floor: int
     boot_id: str
-    image: ImageTree = field(repr=False)
+    image: ImageTree
     image_seq: int
     image_boot: str
     root: str
     untracked: tuple[Untracked, ...]
-    profile: Profile = field(default_factory=Profile)
-    calls: CallList[CallState] = field(default_factory=CallList)
+    profile: Profile = msgspec.field(default_factory=Profile)
+    calls: CallList[CallState] = msgspec.field(default_factory=CallList)
     obligation: Obligation | None = None
     is_restored_this_epoch: bool = False
     synced_root: str = ""
@@ -174,7 +174,7 @@ class SessionState:
     """False for a session that was forked, imported or moved and has no workspace yet; `opened` names none then."""
     inputs: tuple[events.ForkedInput, ...] = ()
     """What was admitted, in order."""
-    modes: ModeState = field(default_factory=ModeState)
+    modes: ModeState = msgspec.field(default_factory=ModeState)
     observed_seq: int = 0
     """The newest event that recorded a change made outside any call."""
     fallback_seq: int = 0
@@ -220,23 +220,22 @@ class SessionState:
         return newest if newest is not None and newest.ended is None else None
 
 
-class _Folding(SessionState):
+class _Folding(SessionState, frozen=True):
     """A state while a whole stream is folded: nobody but that fold has it, and it is changed in place. A function of the fold takes a state
     and gives one; it may not look at what it was given once it has replaced something in it."""
 
-    __slots__ = ()
 
-
-_SETTERS = frozen.setters(_Folding)
 V = TypeVar("V")
+S = TypeVar("S", bound=SessionState)
 
 
 def replace(value: V, **changes: Any) -> V:
     """`value` with these fields changed: another value, but for a state that is being folded."""
     if type(value) is not _Folding:
         return msgspec.structs.replace(value, **changes) if isinstance(value, msgspec.Struct) else frozen.replace(value, **changes)
+    folding = cast(_Folding, value)
     for name, field_ in changes.items():  # most of a long fold's time is spent here
-        _SETTERS[name](value, field_)
+        msgspec.structs.force_setattr(folding, name, field_)
     return value
 
 
@@ -272,12 +271,17 @@ def fold_further(state: SessionState, following: Iterable[StoredEvent], where: s
         return unchanged
 
     head = None
-    folded: SessionState = frozen.become(state, _Folding)
+    folded: SessionState = _become(state, _Folding)
     for head in following:
         folded = _fold_one(folded, head, where, fold_on)
     if head is None:
         return state
-    return replace(frozen.become(folded, SessionState), head_seq=head.seq, head_hash=head.hash.hex(), image=draft.finish())
+    return replace(_become(folded, SessionState), head_seq=head.seq, head_hash=head.hash.hex(), image=draft.finish())
+
+
+def _become(state: SessionState, kind: type[S]) -> S:
+    """A new state of this class with the same fields."""
+    return kind(*msgspec.structs.astuple(state))
 
 
 def open_forked(forked: events.SessionForked) -> events.SessionOpened:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from recovery.gather import _boot_fact
 from recovery.left_behind import is_stale
 from recovery.opening import read_log
 from recovery.settings import read_settings
+from recovery.state import replace
 from tests.helpers import is_running, wait_until
 from tests.recovery.sessions import Driver, Sandbox, bash
 from tests.recovery.space.test_kill_shapes import MARKS
