@@ -372,8 +372,8 @@ class Campaign:
         """Record the end of a trial."""
         if result.trial in self._kept_in_trouble:
             result = msgspec.structs.replace(result, kept=self._kept_in_trouble.pop(result.trial))
-        self._run.history.note_ended(result)
         self._run.add_result(result)
+        self._run.history.note_ended(result)  # after it: an end that stands there without a result is a result that was taken away
         self._watcher.advance(result)
         return result
 
