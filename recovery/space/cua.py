@@ -26,6 +26,7 @@ from eventlog.ports import Clock, Host, Ids
 from eventlog.process_identity import ProcessIdentity
 from eventlog.show import show_text
 from recovery.space.advance import choose_fates, find_lost
+from recovery.space.allowance import Allowance
 from recovery.space.attach import read_output
 from recovery.space.cua_client import POLL_SECS, Collected, Daemon, ExecRecord, RefusedError
 from recovery.space.cua_limits import UNAVAILABLE, judge_probe, list_unavailable
@@ -131,8 +132,8 @@ class CuaSpace:
 
     def _wait_dead(self, transaction: LedgerTransaction, condemned: Collection[str]) -> None:
         """Wait for the daemon's word on every condemned command, and record it. What it has no word on may live."""
-        deadline = self._clock.monotonic() + DEATH_SECS
-        while (running := self._settle_open(transaction)) and self._clock.monotonic() < deadline:
+        allowance = Allowance(self._clock, DEATH_SECS)
+        while (running := self._settle_open(transaction)) and not allowance.is_spent():
             self._clock.pause(POLL_SECS)
         unproved = [
             key for key, attempt in transaction.state.attempts.items()
