@@ -2,13 +2,16 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
-from chaos.played import Woken
+from chaos.ends import AGAIN, look
+from chaos.played import MOST_DRIVERS, Woken
 from chaos.processes import holds_write_lock, is_running, is_stopped, read_death, stop_process
 from chaos.results import Action, Fault, OracleVerdict, Verdict
 from chaos.scene import Scene
-from chaos.stage import Reached, Traced, read_trace, release
+from chaos.stage import DRIVER_SECS, Reached, Traced, read_trace, release
+from chaos.starts import count_started, start_next
 from chaos.step import Lock, lock_of, parse_step
 from chaos.verbs.kills import is_half_written
 
@@ -32,9 +35,10 @@ def freeze(scene: Scene, action: Action, reached: Reached | None) -> Fault:
 
 def wake(scene: Scene, action: Action, reached: Reached | None) -> Fault:
     """Wake a frozen process; one that is dead by now (a successor killed it) is proved so instead. A driver must still be there."""
-    pid = scene.frozen.pop(action.who, 0)
-    if not pid:
+    if action.who not in scene.frozen:
         return Fault("", "wake", False, False, note="it was not frozen", who=action.who)
+    _await_takeover(scene)
+    pid = scene.frozen.pop(action.who)
     scene.played.woken.append(Woken(action.who, scene.list_work(), scene.read_head()))
     if pid not in scene.list_left_behind():
         is_driver = action.who.startswith("driver@")
@@ -42,6 +46,24 @@ def wake(scene: Scene, action: Action, reached: Reached | None) -> Fault:
     stopped = is_stopped(pid)
     os.kill(pid, signal.SIGCONT)
     return Fault("", "wake", True, stopped, pid, note="" if stopped else "it was not stopped any more", who=action.who)
+
+
+def _await_takeover(scene: Scene) -> None:
+    """Start successors until one has not asked to be started again: an epoch whose driver could not prove the old ones dead (exit 1) has
+    taken nothing over, and what it left alive may go on until another has."""
+    deadline = time.monotonic() + DRIVER_SECS
+    while not scene.is_over and scene.stage.ends and _asks_again(scene) and count_started(scene) < MOST_DRIVERS:
+        start_next(scene)
+        epoch = scene.stage.newest
+        while epoch in scene.stage.running():
+            look(scene, f"driver@{epoch} to end", deadline)
+
+
+def _asks_again(scene: Scene) -> bool:
+    """Whether the newest driver has ended and needs another."""
+    newest = scene.stage.newest
+    codes = {ended.epoch: ended.code for ended in scene.stage.ends}
+    return codes.get(newest) in (AGAIN, -signal.SIGKILL)
 
 
 def prove_killed(scene: Scene, action: Action, reached: Reached | None) -> Fault:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity, open_process, read_stat
+from recovery.space.allowance import LOOK_SECS, Allowance
 
 
 def is_stopped(identity: ProcessIdentity) -> bool:
@@ -32,4 +33,8 @@ def kill_and_wait(
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
-        return bool(poll.poll(int(seconds * 1000)))
+        allowance = Allowance(clock, seconds)
+        while not poll.poll(int(min(seconds, LOOK_SECS) * 1000)):
+            if allowance.is_spent():
+                return False
+        return True

@@ -9,7 +9,8 @@ import os
 import select
 import socket
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog import steps
 from eventlog.errors import (
@@ -28,6 +29,7 @@ from eventlog.errors import (
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity, is_dead, open_process
 from recovery.space import protocol
+from recovery.space.allowance import Allowance
 from recovery.space.attach import connect_shim, name_socket, read_output
 from recovery.space.bubblewrap import Bubblewrap
 from recovery.space.identity import is_stopped, kill_and_wait
@@ -77,8 +79,7 @@ STOPPED_LOOKS = 2
 HELPER_END_SECS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class SpacePaths:
+class SpacePaths(msgspec.Struct, frozen=True):
     """Where a space keeps its own files, all below `directory` (in the state directory, mode 0700)."""
 
     directory: str
@@ -316,18 +317,17 @@ class LocalSpace:
         """
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
-        stopped_since: float | None = None
+        stopped: Allowance | None = None
         while not poll.poll(int(FENCE_POLL_SECS * 1000)):
             self._check_fence()
             if who is not None and watch is not None and watch.is_silent():
                 self.tell(f"the shim {who.pid} has not answered for {self.silent_secs:g} s and is ended")
                 kill_and_wait(who, self._host, self._clock, STOPPED_SECS)
             if who is None or not is_stopped(who):
-                stopped_since = None
+                stopped = None
                 continue
-            now = self._clock.monotonic()
-            stopped_since = now if stopped_since is None else stopped_since
-            if now - stopped_since >= STOPPED_SECS:
+            stopped = stopped or Allowance(self._clock, STOPPED_SECS)
+            if stopped.is_spent():
                 kill_and_wait(who, self._host, self._clock, STOPPED_SECS)
 
     def change_files(self, request: WorkerRequest) -> Done:

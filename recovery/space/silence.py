@@ -12,6 +12,7 @@ from eventlog.errors import BusyError
 from eventlog.ports import Clock
 from eventlog.process_identity import ProcessIdentity
 from eventlog.show import show_text
+from recovery.space.allowance import Allowance
 from recovery.space.identity import is_stopped
 
 ASK_SECS = 5.0
@@ -29,6 +30,7 @@ class SilenceWatch:
         self._open: socket.socket | None = None
         self._is_full = False
         self._asked = clock.monotonic()  # it has just shown that it lives
+        self._left = Allowance(clock, limit)
 
     def is_silent(self) -> bool:
         """Look once, without waiting; True when the shim has left a question open for longer than the limit."""
@@ -42,10 +44,11 @@ class SilenceWatch:
         if self._has_answered():
             self.close()
             return False
-        return now - self._asked >= self._limit
+        return self._left.is_spent()
 
     def _begin(self, now: float) -> None:
         self._asked = now
+        self._left = Allowance(self._clock, self._limit)
         self._ask_once()
 
     def _ask_once(self) -> None:
@@ -93,18 +96,17 @@ class Patience:
         self._watch = watch
         self._clock = clock
         self._way_out = way_out
-        self._stopped_since: float | None = None
+        self._stopped: Allowance | None = None
 
     def check(self) -> None:
         """Look once, without waiting. Raises BusyError for a shim that was stopped for STOPPED_SECS or silent for longer than its limit."""
         is_silent = self._watch.is_silent()
-        now = self._clock.monotonic()
         if not is_stopped(self._who):
-            self._stopped_since = None
-        elif self._stopped_since is None:
-            self._stopped_since = now
+            self._stopped = None
+        elif self._stopped is None:
+            self._stopped = Allowance(self._clock, STOPPED_SECS)
         pid = self._who.pid
-        if self._stopped_since is not None and (is_silent or now - self._stopped_since >= STOPPED_SECS):
+        if self._stopped is not None and (is_silent or self._stopped.is_spent()):
             raise BusyError(
                 f"{show_text(self._key)}: its {self._owner}, process {pid}, is stopped: it tells nothing and cannot be asked to end it; "
                 f"`kill -CONT {pid}` lets it go on, or a newer epoch ends both: {self._way_out}"

@@ -128,6 +128,16 @@ def test_a_frozen_driver_gives_way_to_the_next_that_is_to_be_killed(run: Run) ->
     assert result.drivers == ((2, -9), (3, 0), (1, 75))
 
 
+def test_nobody_is_woken_before_a_successor_has_taken_over(run: Run) -> None:
+    """A successor that could not end the old ones, or was killed before it did, has taken nothing over: what they go on with then is no
+    fault of the fence."""
+    worker = "worker@1:file.rename.before:1"
+    result = run(f"freeze {worker}; start; kill driver@2:floor.commit.after:1; wake worker@1; end worker@1; end driver@1", A_FILE)
+    faults = passed(result)
+    assert dict(result.drivers) == {1: 75, 2: -9, 3: 0}
+    assert faults["wake"].note == "it was dead already"
+
+
 @pytest.mark.parametrize(
     ("step", "drivers"),
     [

@@ -11,6 +11,7 @@ from eventlog import durable
 from eventlog.errors import DeathUnprovedError, FenceIncompleteError
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity
+from recovery.space.allowance import Allowance
 from recovery.space.marks.descendants import describe
 from recovery.space.marks.process import kill_owner
 from recovery.space.marks.values import COMMAND, DEATH_SECS, NOTHING_TOUCHED, Joined, Target
@@ -85,13 +86,13 @@ def is_populated(leaf: str) -> bool:
 
 def kill_cgroup(leaf: str, clock: Clock, seconds: float = DEATH_SECS) -> bool:
     """Kill everything in a leaf and below, and wait until it is empty; False when something still lives after `seconds`."""
-    deadline = clock.monotonic() + seconds
+    allowance = Allowance(clock, seconds)
     while is_populated(leaf):
         with contextlib.suppress(FileNotFoundError), open(f"{leaf}/cgroup.kill", "w", encoding="ascii") as file:
             file.write("1")
         if is_populated(leaf):
             kill_listed(leaf)  # cgroup.kill passes over a process whose leader has ended and which has a living thread
-        if clock.monotonic() >= deadline:
+        if allowance.is_spent():
             return False
         clock.pause(0.001)
     return True

@@ -8,7 +8,11 @@ from eventlog.errors import FenceIncompleteError
 from eventlog.ports import Clock
 from eventlog.process_identity import read_stat
 from eventlog.show import show_text
+from recovery.space.allowance import Allowance
 from recovery.space.marks.values import DEATH_SECS, NOTHING_TOUCHED
+
+_STATES = {"D": ", in a system call that no signal ends", "T": ", stopped", "t": ", held by a tracer", "Z": ", ended but for a thread"}
+"""By the state of proc(5): what may keep a process from dying. One that runs or sleeps is only named."""
 
 
 def list_processes() -> list[int]:
@@ -51,12 +55,12 @@ def end_children(clock: Clock, seconds: float = DEATH_SECS) -> None:
 
     Exact, whatever forks meanwhile: a living descendant has a living ancestor among our children, so none lives when we have none.
     """
-    deadline = clock.monotonic() + seconds
+    allowance = Allowance(clock, seconds)
     while reap_children():
         children = list_children(os.getpid())
         for pid in children:
             kill_child_of(os.getpid(), pid)
-        if clock.monotonic() >= deadline:
+        if allowance.is_spent():
             who = describe(list_living(os.getpid()))
             raise FenceIncompleteError(f"processes {who} do not die (waited {seconds:g} s); {NOTHING_TOUCHED}")
 
@@ -67,7 +71,7 @@ def kill_descendants(root: int, clock: Clock, spare: frozenset[int] = frozenset(
     Exact, whatever forks meanwhile: who ends hands its children to `root` before it is seen dead, and stays in the list. So when all in
     the list were seen dead, and a second reading shows nobody new, nobody lives.
     """
-    deadline = clock.monotonic() + seconds
+    allowance = Allowance(clock, seconds)
     seen: list[int] | None = None
     while True:
         children = [pid for pid in list_children(root) if pid not in spare]
@@ -77,7 +81,7 @@ def kill_descendants(root: int, clock: Clock, spare: frozenset[int] = frozenset(
         seen = None if living else children
         for pid in living:
             kill_child_of(root, pid)
-        if living and clock.monotonic() >= deadline:
+        if living and allowance.is_spent():
             raise FenceIncompleteError(f"processes {describe(living)} do not die (waited {seconds:g} s); {NOTHING_TOUCHED}")
 
 
@@ -131,8 +135,8 @@ def is_zombie(pid: int) -> bool:
 
 
 def describe(pids: list[int]) -> str:
-    """Processes for a message: `12 (bash), 13 (sleep)`, at most ten of them, or "unknown"."""
-    shown = [f"{pid} ({_name(pid)})" for pid in sorted(pids)[:10]]
+    """Processes for a message: `12 (bash), 13 (sleep, stopped)`, at most ten of them, or "unknown"."""
+    shown = [f"{pid} ({_name(pid)}{_show_state(pid)})" for pid in sorted(pids)[:10]]
     more = f" and {len(pids) - 10} more" if len(pids) > 10 else ""
     return ", ".join(shown) + more or "unknown"
 
@@ -143,3 +147,8 @@ def _name(pid: int) -> str:
             return show_text(os.fsdecode(file.read().rstrip(b"\n")))
     except OSError:
         return "gone"
+
+
+def _show_state(pid: int) -> str:
+    fields = read_stat(pid)
+    return _STATES.get(fields[0], "") if fields is not None else ""

@@ -10,6 +10,7 @@ import contextlib
 from eventlog import durable
 from eventlog.errors import FenceIncompleteError
 from eventlog.ports import Clock, Host
+from recovery.space.allowance import Allowance
 from recovery.space.marks.cgroup import (
     Leaf,
     check_visible,
@@ -35,7 +36,7 @@ def explain_freezer_base() -> tuple[str, str]:
 
 def kill_frozen(leaf: str, clock: Clock, seconds: float = DEATH_SECS) -> bool:
     """Kill everything in a leaf and below, and wait until it is empty; False when something still lives after `seconds`."""
-    deadline = clock.monotonic() + seconds
+    allowance = Allowance(clock, seconds)
     while list_leaf(leaf, "tasks"):
         _set_state(leaf, "FROZEN")
         frozen = clock.monotonic() + FREEZE_SECS
@@ -43,7 +44,7 @@ def kill_frozen(leaf: str, clock: Clock, seconds: float = DEATH_SECS) -> bool:
             clock.pause(0.001)
         kill_listed(leaf)
         _set_state(leaf, "THAWED")
-        if clock.monotonic() >= deadline:
+        if allowance.is_spent():
             return False
         clock.pause(0.001)
     return True

@@ -8,6 +8,7 @@ import os
 
 from eventlog.errors import FenceIncompleteError, InternalError
 from eventlog.ports import Clock
+from recovery.space.allowance import Allowance
 from recovery.space.marks.cgroup import LEAVES
 from recovery.space.marks.descendants import describe, is_zombie, kill_child_of, list_children, reap_children
 from recovery.space.marks.values import DEATH_SECS, NOTHING_TOUCHED
@@ -22,7 +23,7 @@ def end_strays(value: str, clock: Clock, seconds: float = DEATH_SECS) -> int:
     space = os.path.basename(os.path.dirname(value))
     if not space.startswith(LEAVES):
         raise InternalError(f"{value} is no leaf of a space: whose children are strays cannot be told")
-    deadline = clock.monotonic() + seconds
+    allowance = Allowance(clock, seconds)
     seen: set[int] = set()
     while reap_children():
         strays = [pid for pid in list_children(os.getpid()) if not is_zombie(pid) and not _is_in_leaf(pid, space)]
@@ -31,7 +32,7 @@ def end_strays(value: str, clock: Clock, seconds: float = DEATH_SECS) -> int:
             break
         for pid in strays:
             kill_child_of(os.getpid(), pid)
-        if clock.monotonic() >= deadline:
+        if allowance.is_spent():
             raise FenceIncompleteError(f"processes {describe(strays)} do not die (waited {seconds:g} s); {NOTHING_TOUCHED}")
         clock.pause(0.001)
     return len(seen)

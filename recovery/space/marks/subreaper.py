@@ -5,6 +5,7 @@ import signal
 from eventlog.errors import FenceIncompleteError
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity, is_dead, open_process
+from recovery.space.allowance import Allowance
 from recovery.space.identity import is_stopped
 from recovery.space.marks.descendants import kill_descendants
 from recovery.space.marks.values import DEATH_SECS, NOTHING_TOUCHED
@@ -17,9 +18,9 @@ def kill_by_subreaper(owner: ProcessIdentity, spare: frozenset[int], host: Host,
         if descriptor is None or is_dead(descriptor):
             return False
         signal.pidfd_send_signal(descriptor, signal.SIGSTOP)  # it records nothing more either
-        deadline = clock.monotonic() + DEATH_SECS
+        allowance = Allowance(clock, DEATH_SECS)
         while not is_stopped(owner) and not is_dead(descriptor):
-            if clock.monotonic() >= deadline:
+            if allowance.is_spent():
                 raise FenceIncompleteError(f"process {owner.pid} does not stop (waited {DEATH_SECS:g} s); {NOTHING_TOUCHED}")
             clock.pause(0.001)
         kill_descendants(owner.pid, clock, spare)

@@ -22,6 +22,7 @@ from blake3 import blake3
 from eventlog.errors import FenceIncompleteError
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import read_stat
+from recovery.space.allowance import Allowance
 from recovery.space.marks.descendants import describe, end_children, list_living, list_processes, read_newest
 from recovery.space.marks.process import check_namespace, kill_owner
 from recovery.space.marks.subreaper import kill_by_subreaper
@@ -85,7 +86,7 @@ class Uts:
 
 
 def _kill_members(namespaces: "_Namespaces", clock: Clock) -> None:
-    deadline = clock.monotonic() + DEATH_SECS
+    allowance = Allowance(clock, DEATH_SECS)
     while True:
         newest = read_newest()
         members, _ = namespaces.kill_among(list_processes())
@@ -98,12 +99,12 @@ def _kill_members(namespaces: "_Namespaces", clock: Clock) -> None:
             members += found
             newest = last
             is_over = are_all_seen and not found
-            if not is_over and looks >= LOOKS and clock.monotonic() >= deadline:
+            if not is_over and looks >= LOOKS and allowance.is_spent():
                 who = f"processes {describe(members)} do not die" if members else "processes come and go too fast to tell whose they are"
                 raise FenceIncompleteError(f"{who} (waited {DEATH_SECS:g} s); {NOTHING_TOUCHED}")
         if not members:
             return
-        if clock.monotonic() >= deadline:
+        if allowance.is_spent():
             raise FenceIncompleteError(f"processes {describe(members)} do not die (waited {DEATH_SECS:g} s); {NOTHING_TOUCHED}")
         clock.pause(0.001)
 
