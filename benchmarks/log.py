@@ -112,12 +112,16 @@ def with_change(number: int, data: bytes) -> tuple[Record, codec.Blob]:
 
 
 WARMED = ("bare", "append", "changing")
-"""The files of the bare insert, of appends and of those with a change."""
+"""The directories of the bare insert, of appends and of those with a change: each has one to itself, as a session's log has, where nothing
+else comes and goes (a peer makes and removes a journal with each commit)."""
 
 
 def bench_append(report: Report, directory: str, rounds: int) -> None:
-    handle, insert = open_bare(os.path.join(directory, f"{WARMED[0]}.sqlite"))
-    writer, changing = open_log(directory, f"{WARMED[1]}.sqlite"), open_log(directory, f"{WARMED[2]}.sqlite")
+    places = [os.path.join(directory, name) for name in WARMED]
+    for place in places:
+        os.mkdir(place)
+    handle, insert = open_bare(os.path.join(places[0], "log.sqlite"))
+    writer, changing = open_log(places[1]), open_log(places[2])
     made = ((number, make_content(number)) for number in itertools.count())
     ready: list[tuple[int, bytes]] = []  # made beforehand: no part of an append, and not timed
 
@@ -134,7 +138,7 @@ def bench_append(report: Report, directory: str, rounds: int) -> None:
         "append: fenced, chained": append,
         "append: with a change and a 1 KiB blob": append_change,
     }
-    warmed = [warm_wal(os.path.join(directory, f"{name}.sqlite"), work) for name, work in zip(WARMED, ours.values(), strict=True)]
+    warmed = [warm_wal(os.path.join(place, "log.sqlite"), work) for place, work in zip(places, ours.values(), strict=True)]
     report.note("commits before the first that counts, WALs grown", ", ".join(map(str, warmed)))
     ready += itertools.islice(made, rounds + WARM_ROUNDS)
     seconds = interleave({**ours, **peers}, rounds, WARM_ROUNDS)

@@ -79,19 +79,18 @@ def encode_blob(data: bytes, name: ContentId | None = None) -> Blob:
     `name` is its content id where the caller has hashed these very bytes.
     """
     if name is None:
-        name = content_id(data)
-    if len(data) >= LEAST_COMPRESSED_BYTES and not _looks_packed(data):
+        name = ContentId(blake3(data).digest())
+    size = len(data)
+    if size >= LEAST_COMPRESSED_BYTES and not (SAMPLED_FROM <= size < SAMPLED_BELOW and _looks_packed(data)):
         packed = _compressor.compress(data)
-        if len(packed) * LEAST_SAVING <= len(data) * (LEAST_SAVING - 1):
-            return Blob(name, "zstd", len(data), packed)
-    return Blob(name, "raw", len(data), data)
+        if len(packed) * LEAST_SAVING <= size * (LEAST_SAVING - 1):
+            return Blob(name, "zstd", size, packed)
+    return Blob(name, "raw", size, data)
 
 
 def _looks_packed(data: bytes) -> bool:
     """Whether every so manieth byte of a content of middle size does not pack, which tells of most that none of it would: with a stride
     that is odd the sample has bytes of every place in numbers of two, four and eight bytes."""
-    if not SAMPLED_FROM <= len(data) < SAMPLED_BELOW:
-        return False
     sample = data[:: len(data) // SAMPLE_BYTES | 1]
     return len(_sampler.compress(sample)) >= len(sample)
 

@@ -772,10 +772,13 @@ UPCASTS: dict[tuple[str, int], Callable[[bytes], Event]] = {
 """For each older version of a kind, what makes an event of today from its stored payload. The log keeps what was written."""
 
 FIRST_KINDS = frozenset({SessionOpened.kind, SessionForked.kind})
+PLACED_KINDS = frozenset({*FIRST_KINDS, DriverStarted.kind})
+"""Kinds that may not stand everywhere. Any other one may stand behind a first event, under the epoch of the newest driver_started."""
 UNFENCED_KINDS = frozenset({InputAdmitted.kind, Noted.kind, PauseRequested.kind, ApprovalAnswered.kind})
 """What any process may append under the floor that it finds (L2): it settles nothing."""
 
-_encoder = msgspec.json.Encoder()
+encode: Callable[[Event], bytes] = msgspec.json.Encoder().encode
+"""The payload bytes of an event: JSON, UTF-8."""
 _decoders: dict[str, msgspec.json.Decoder[Event]] = {event.kind: msgspec.json.Decoder(event) for event in EVENT_TYPES}
 _versions = {event.kind: event.version for event in EVENT_TYPES}
 READ_NEWEST: dict[str, Callable[[bytes], Event]] = {kind: decoder.decode for kind, decoder in _decoders.items()}
@@ -785,11 +788,6 @@ DECODERS: dict[tuple[bytes, int], Callable[[bytes], Event]] = {
     **{(kind.encode(), version): upcast for (kind, version), upcast in UPCASTS.items()},
 }
 """What reads a payload, by the stored bytes of its kind and its version. Of what is not here, or raises, `decode` says what is wrong."""
-
-
-def encode(event: Event) -> bytes:
-    """The payload bytes of an event: JSON, UTF-8."""
-    return _encoder.encode(event)
 
 
 def find_misplacement(kind: str, seq: int, epoch: int, floor: int) -> str:
@@ -804,8 +802,8 @@ def find_misplacement(kind: str, seq: int, epoch: int, floor: int) -> str:
     return "" if epoch == floor else f"epoch {epoch} where the newest driver_started has {floor}"
 
 
-_RELATED = frozenset({CallSettled.kind, CallUndone.kind, Quarantined.kind, RestoreFinished.kind, RecoveryDecided.kind})
-"""The kinds with numbers that can contradict each other: most events are spared the rest of the question."""
+RELATED_KINDS = frozenset({CallSettled.kind, CallUndone.kind, Quarantined.kind, RestoreFinished.kind, RecoveryDecided.kind})
+"""The kinds with numbers that can contradict each other: of no other one it has to be asked."""
 
 
 def find_contradiction(event: Event, seq: int) -> str:
@@ -813,8 +811,6 @@ def find_contradiction(event: Event, seq: int) -> str:
 
     Asked before an append, and of what comes from somebody else. Its payload alone tells: no other event is looked at.
     """
-    if event.kind not in _RELATED:
-        return ""
     match event:
         case CallSettled(output=Output() as output):
             apart = output.stderr

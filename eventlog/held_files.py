@@ -1,4 +1,5 @@
-"""The three files of an open log, compared with those at its path (L5). Asked by name, never by opening (L6)."""
+"""The three files of an open log, compared with those at its path (L5): by their names, or by the directory that has them while it is at
+rest. Never by opening (L6)."""
 
 import contextlib
 import os

@@ -29,8 +29,9 @@ _BATCH = 1024
 
 def changes_digest(changes: Iterable[Change]) -> bytes:
     """The digest of an event's changes in the order given, which must be byte order of path."""
-    hasher = blake3(b"crashworthy changes 1\0")
     encoded = map(encode_change, changes)
+    first = b"".join((b"crashworthy changes 1\0", *islice(encoded, _BATCH)))  # of most events all there is, and one hashing
+    hasher = blake3(first)
     while batch := b"".join(islice(encoded, _BATCH)):
         hasher.update(batch)
     return hasher.digest()

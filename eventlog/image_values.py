@@ -148,16 +148,13 @@ def optional(data: bytes | None) -> bytes:
 
 def check_path(path: bytes) -> None:
     """`CorruptError` unless `path` is the root or a relative path without empty, `.`, `..` components and NUL bytes."""
-    if not path or _is_plain_path(path):
+    if not path:
+        return
+    is_plain = len(path) <= NAME_MAX and b"/." not in path and b"//" not in path and b"\0" not in path  # as most are
+    if is_plain and path[0] not in b"./" and path[-1:] != b"/":
         return
     if b"\0" in path or any(part in (b"", b".", b"..") or len(part) > NAME_MAX for part in path.split(b"/")):
         raise CorruptError(f"not a path of an image: {show_path(path)}")
-
-
-def _is_plain_path(path: bytes) -> bool:
-    """Whether it is what most paths are: short, and no component empty or with a dot in front. Says nothing of others."""
-    is_plain = len(path) <= NAME_MAX and b"/." not in path and b"//" not in path and b"\0" not in path
-    return is_plain and path[0] not in b"./" and path[-1:] != b"/"
 
 
 def check_entry(path: bytes, entry: Entry) -> None:

@@ -13,6 +13,7 @@ from eventlog.records import Record, Redact
 from eventlog.values import ContentId
 
 MOST_NESTED = 100
+_SETTLED = events.CallSettled.kind
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -34,22 +35,22 @@ def prepare(records: Sequence[Record], ids: Ids, redact: Redact | None, name: st
         if record.id is not None:
             _check_ids(records, name)
             break
-    return [_prepare_one(record, ids, redact, name) for record in records]
+    prepared = []
+    for record in records:
+        event = record.event if redact is None else redact_event(record.event, redact, name)
+        event_id = record.id if record.id is not None else ids.new_id()
+        payload = encode_checked(event, record.changes, name)
+        digest = changes_digest(record.changes) if record.changes else NO_CHANGES
+        kind = event.kind
+        output = output_content(event) if kind == _SETTLED else None
+        prepared.append(Prepared(event_id, kind, event.version, payload, record.changes, digest, record.id is not None, output))
+    return prepared
 
 
 def _check_ids(records: Sequence[Record], name: str) -> None:
     given = [record.id for record in records if record.id is not None]
     if len(set(given)) != len(records) or any(len(one) != 16 for one in given):
         raise MisuseError(f"{name}: the records of one append have an id of 16 bytes each, all different, or none has one")
-
-
-def _prepare_one(record: Record, ids: Ids, redact: Redact | None, name: str) -> Prepared:
-    event = record.event if redact is None else redact_event(record.event, redact, name)
-    is_given = record.id is not None
-    event_id = record.id if record.id is not None else ids.new_id()
-    payload = encode_checked(event, record.changes, name)
-    digest = changes_digest(record.changes) if record.changes else NO_CHANGES
-    return Prepared(event_id, event.kind, event.version, payload, record.changes, digest, is_given, output_content(event))
 
 
 def redact_event(event: events.E, redact: Redact | None, name: str) -> events.E:
@@ -70,12 +71,13 @@ def encode_checked(event: events.Event, changes: Iterable[Change], name: str) ->
     Raises MisuseError for a field of another type and for an impossible path or entry: an append-only log would keep what no reader takes.
     """
     try:
-        payload = events.encode(event)
-        check_nesting(payload)
+        payload, kind = events.encode(event), event.kind
+        if payload.count(b"{") + payload.count(b"[") > MOST_NESTED:
+            check_nesting(payload)
         if isinstance(event, events.InputAdmitted):
             check_numbers(event.input)
-        events.READ_NEWEST[event.kind](payload)
-        if contradiction := events.find_contradiction(event, events.HIGHEST):
+        events.READ_NEWEST[kind](payload)
+        if kind in events.RELATED_KINDS and (contradiction := events.find_contradiction(event, events.HIGHEST)):
             raise ValueError(contradiction)
         for change in changes:
             check_path(change.path)
@@ -88,8 +90,6 @@ def encode_checked(event: events.Event, changes: Iterable[Change], name: str) ->
 
 def check_nesting(payload: bytes) -> None:
     """Raise ValueError for JSON nested deeper than MOST_NESTED: whoever reads it recurses, and must not have to fear for its stack."""
-    if payload.count(b"{") + payload.count(b"[") <= MOST_NESTED:
-        return
     level = [msgspec.json.decode(payload)]
     for _ in range(MOST_NESTED):
         level = [item for one in level for item in (one.values() if isinstance(one, dict) else one if isinstance(one, list) else ())]

@@ -71,7 +71,8 @@ class Transactions:
 
     def _begin(self) -> None:
         """Take the write lock; past the bound whoever holds it is judged (L4)."""
-        self._guard()  # again: another thread's commit may have failed while this one waited for its turn
+        if self._poisoned:  # another thread's commit may have failed while this one waited for its turn
+            self._guard()
         try:
             is_inside = not self._handle.get_autocommit()
             if not is_inside:

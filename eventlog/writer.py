@@ -11,7 +11,9 @@ whose commit was uncertain can be sent again after a reopen.
 Steps: `<purpose>.commit.before` (no lock held), `.locked` (just before COMMIT), `.after`.
 """
 
+import functools
 import json
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -51,26 +53,6 @@ class _AlreadyAdmittedError(Exception):
         self.given = given
 
 
-class KnownRows:
-    """The cache rows as this handle's last appends left them, good while nobody else has committed (L3)."""
-
-    def __init__(self, handle: apsw.Connection) -> None:
-        self._handle = handle
-        self._at = -1
-        self._rows: dict[StreamId, StreamRow] = {}
-
-    def find(self, stream: StreamId) -> StreamRow | None:
-        """The row, at the beginning of a transaction; None when it has to be read and checked."""
-        if self._handle.data_version() != self._at:
-            self._rows.clear()
-        return self._rows.get(stream)
-
-    def keep(self, row: StreamRow) -> None:
-        """Note what the transaction that `find` was asked in has committed."""
-        self._rows[row.id] = row
-        self._at = self._handle.data_version()
-
-
 class Writer(Transactions):
     """The one writing handle of a process. Never used after a fork; poisoned by an uncertain commit.
 
@@ -92,7 +74,8 @@ class Writer(Transactions):
         super().__init__(handle, path, unlock, clock, busy_ms, name)
         self._redact = redact
         self._ids = ids
-        self._known = KnownRows(handle)
+        self._known: dict[StreamId, StreamRow] = {}  # the cache rows as this handle's last appends left them
+        self._known_at = -1  # SQLite's data version then: another one means that somebody else has committed (L3)
         self._domains: dict[StreamId, bytes] = {}
 
     @classmethod
@@ -158,9 +141,10 @@ class Writer(Transactions):
         StaleEpochError below the floor (nothing written), CorruptError, ReplacedError, MovedError, BusyError, FullError,
         UncertainCommitError, and MisuseError for an id that stands for something else, or a request that was admitted before.
         """
-        prepared = self._prepared(records)
+        self._guard()
+        prepared = prepare(records, self._ids, self._redact, self.name)
         try:
-            return self._transact(stream, prepared, tuple(blobs), purpose, lambda row: self._check_floor(row, epoch))
+            return self._transact(stream, prepared, tuple(blobs), purpose, functools.partial(self._check_floor, epoch))
         except _AlreadyAdmittedError as found:
             raise self._admitted_before(stream, found) from found
 
@@ -361,32 +345,35 @@ class Writer(Transactions):
     def _transact(
         self, stream: StreamId, prepared: list[Prepared], blobs: tuple[codec.Blob, ...], purpose: str, check: Callable[[StreamRow], Epoch]
     ) -> list[Appended]:
+        version = self._handle.data_version
         steps.reach(f"{purpose}.commit.before")
         with self._alone:
-            return self._transact_alone(stream, prepared, blobs, purpose, check)
-
-    def _transact_alone(
-        self, stream: StreamId, prepared: list[Prepared], blobs: tuple[codec.Blob, ...], purpose: str, check: Callable[[StreamRow], Epoch]
-    ) -> list[Appended]:
-        self._begin()
-        try:
-            self._check_files()
-            row = self._known.find(stream) or self._checked_row(stream)
-            recorded = self._find_recorded(stream, prepared)
-            if recorded:
-                self._rollback()
-                return recorded
-            epoch = check(row)
-            self._insert_blobs(blobs)
-            appended = self._insert_events(row, epoch, prepared)
-            self._check_contents(stream, prepared, appended, blobs)
-        except BaseException as error:
-            self._abandon(error)
-            raise
-        self._commit(purpose, tuple([item.id for item in prepared]))
-        if prepared and prepared[-1].kind != events.SessionMoved.kind:  # nothing follows session_moved, and the check says so by name
-            self._known.keep(StreamRow(row.id, epoch, appended[-1].seq, appended[-1].hash, row.parent, row.forked_at))
-        return appended
+            self._begin()
+            try:
+                self._check_files()
+                if version() != self._known_at:
+                    self._known.clear()
+                row = self._known.get(stream) or self._checked_row(stream)
+                recorded = self._find_recorded(stream, prepared)
+                if recorded:
+                    self._rollback()
+                    return recorded
+                epoch = check(row)
+                if blobs:
+                    self._insert_blobs(blobs)
+                appended = self._insert_events(row, epoch, prepared)
+                for item in prepared:
+                    if item.changes or item.output is not None:
+                        self._check_contents(stream, prepared, appended, blobs)
+                        break
+            except BaseException as error:
+                self._abandon(error)
+                raise
+            self._commit(purpose, tuple(map(_id_of, prepared)))
+            if prepared and prepared[-1].kind != _MOVED:  # nothing follows session_moved, and the check says so by name
+                last, self._known_at = appended[-1], version()
+                self._known[stream] = StreamRow(stream, epoch, last.seq, last.hash, row.parent, row.forked_at)
+            return appended
 
     def _check_raise(self, row: StreamRow, epoch: Epoch, after: Seq | None) -> Epoch:
         if epoch < row.floor:
@@ -403,7 +390,7 @@ class Writer(Transactions):
         if row.head_seq != after:
             raise HeadMovedError(f"{self.name}: session {row.id}: the head moved from {after} to {row.head_seq}; read it again")
 
-    def _check_floor(self, row: StreamRow, epoch: Epoch) -> Epoch:
+    def _check_floor(self, epoch: Epoch, row: StreamRow) -> Epoch:
         if epoch < row.floor:
             raise StaleEpochError(f"{self.name}: session {row.id}: epoch {epoch} is below the floor {row.floor}; a newer driver has it")
         if epoch > row.floor:
@@ -507,8 +494,6 @@ class Writer(Transactions):
         return event
 
     def _insert_blobs(self, blobs: tuple[codec.Blob, ...]) -> None:
-        if not blobs:
-            return
         rows = [(blob.content, blob.codec, blob.size, blob.data) for blob in blobs]
         self._many("INSERT INTO blob (hash, codec, size, bytes) VALUES (?, ?, ?, ?) ON CONFLICT (hash) DO NOTHING", rows)
         for blob in blobs:
@@ -525,12 +510,15 @@ class Writer(Transactions):
         """An event comes in only while the log holds every content it names. Whoever prepared it saw them there, or put them there, in
         an earlier transaction, and compaction may have given them up since: only under this lock the answer stays true. `blobs` are those
         that this transaction has put in."""
+        put_in = {blob.content for blob in blobs}
         for item, place in zip(prepared, appended, strict=True):
             if not item.changes and item.output is None:
                 continue
-            named = {change.entry.content for change in item.changes if change.entry is not None} - {None}
-            is_known = named <= {blob.content for blob in blobs}
-            missing = [] if is_known else self.reader.rows(_MISSING_CONTENT, (stream, place.seq))
+            missing = []
+            for change in item.changes:
+                if change.entry is not None and change.entry.content is not None and change.entry.content not in put_in:
+                    missing = self.reader.rows(_MISSING_CONTENT, (stream, place.seq))
+                    break
             if not missing and item.output is not None and not self.reader.has_blob(item.output):
                 missing = [(item.output,)]
             if missing:
@@ -550,9 +538,10 @@ class Writer(Transactions):
             domain = self._domains[row.id] = codec.event_domain(self.log_id, row.id)
         for item in prepared:
             seq = Seq(seq + 1)
-            misplaced = events.find_misplacement(item.kind, seq, epoch, floor)
-            if misplaced:
-                raise InternalError(f"{self.name}: session {row.id} seq {seq}: {misplaced}")
+            if epoch != floor or seq == 1 or item.kind in events.PLACED_KINDS:
+                misplaced = events.find_misplacement(item.kind, seq, epoch, floor)
+                if misplaced:
+                    raise InternalError(f"{self.name}: session {row.id} seq {seq}: {misplaced}")
             digest = codec.hash_event(domain, seq, item.id, epoch, item.kind.encode(), item.version, item.payload, item.digest, previous)
             values = (row.id, seq, item.id, epoch, item.kind, item.version, item.payload.decode(), previous, digest)
             advance = (seq, digest, epoch, row.id, previous, floor)
@@ -565,7 +554,8 @@ class Writer(Transactions):
             previous, floor = digest, epoch
         return appended
 
-_ADMITTED = events.InputAdmitted.kind
+_ADMITTED, _MOVED = events.InputAdmitted.kind, events.SessionMoved.kind
+_id_of = operator.attrgetter("id")
 _INSERT_EVENT = "INSERT INTO event (stream, seq, id, epoch, kind, version, payload, prev_hash, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _ADVANCE = "UPDATE stream SET head_seq = ?, head_hash = ?, floor = ? WHERE id = ? AND head_hash = ? AND floor = ?"
 _INSERT_AND_ADVANCE = f"{_INSERT_EVENT}; {_ADVANCE}"

@@ -171,8 +171,16 @@ CONTRADICTIONS: dict[str, tuple[events.Event, str]] = {
 @pytest.mark.parametrize("name", CONTRADICTIONS)
 def test_numbers_that_contradict_each_other_are_told(name: str) -> None:
     event, words = CONTRADICTIONS[name]
+    assert event.kind in events.RELATED_KINDS, "before an append it is not asked of this kind"
     assert words in events.find_contradiction(event, 6)
     assert all(events.find_contradiction(example, 100) == "" for example in EXAMPLES)
+
+
+def test_a_kind_that_may_stand_everywhere_is_never_misplaced_behind_a_first_event() -> None:
+    """What an append does not ask of a kind that is not in PLACED_KINDS has one answer only."""
+    kinds = {event.kind for event in events.EVENT_TYPES} - events.PLACED_KINDS
+    assert {events.find_misplacement(kind, seq, epoch, epoch) for kind in kinds for seq in (2, 9) for epoch in (0, 3)} == {""}
+    assert all(events.find_misplacement(kind, 2, 3, 3) for kind in events.PLACED_KINDS)
 
 
 @pytest.mark.parametrize("event", EXAMPLES, ids=name_example)

@@ -360,22 +360,29 @@ def test_rule_L7_a_sync_that_failed_is_never_tried_again_through_the_handle(plac
 
 
 class StuckConnection(apsw.Connection):
-    """A connection on which statements that begin so fail; with `works_first` they do their work all the same."""
+    """A connection on whose cursors statements that begin so fail; with `works_first` they do their work all the same."""
 
     fails_at = "nothing"
     works_first = False
     error: apsw.Error = apsw.IOError("the device failed")
 
-    def execute(self, statements: str, *arguments: object, **options: object) -> apsw.Cursor:  # type: ignore[override]
-        if statements.startswith(self.fails_at):
-            if self.works_first:
+
+class StuckCursor(apsw.Cursor):
+    """A cursor of a StuckConnection."""
+
+    def execute(self, statements: str, *arguments: object, **options: object) -> apsw.Cursor:
+        handle = self.connection
+        assert isinstance(handle, StuckConnection)
+        if statements.startswith(handle.fails_at):
+            if handle.works_first:
                 super().execute(statements, *arguments, **options).fetchall()  # type: ignore[arg-type]
-            raise self.error
+            raise handle.error
         return super().execute(statements, *arguments, **options)  # type: ignore[arg-type]
 
 
 def open_stuck(path: str, fails_at: str, error: apsw.Error) -> tuple[Writer, StuckConnection]:
     handle = StuckConnection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+    handle.cursor_factory = StuckCursor
     connection._settle(handle, path, 0, connection.CLOCK)
     handle.error = error
     writer = Writer(handle, path, CountingIds(1_000))
