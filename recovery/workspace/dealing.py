@@ -8,7 +8,8 @@ than the largest staged tree (staged.py). A plan with less in it is one process'
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from recovery.workspace.actions import Action, MakeDirectory, PlaceDirectory, PlaceFile, PlaceLink, PlacePipe, StageDirectory
 from recovery.workspace.staged import MOST_BYTES, MOST_NODES
@@ -23,8 +24,7 @@ _BYTES_OF_A_NODE = 1 << 15
 """Writing so many bytes takes about as long as all else that is done for a file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(msgspec.Struct, frozen=True):
     """The actions of one staged tree, in their order."""
 
     stage: StageDirectory
