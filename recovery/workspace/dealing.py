@@ -1,6 +1,6 @@
 """Which stretches of a restore plan two processes do together, and who of them does what. Pure.
 
-    a stretch = staged trees that follow one another in the plan, LEAST_NODES nodes or more in all, none of them in a workspace yet
+    a stretch = staged trees that follow one another in the plan, with LEAST_WORK or more in all, none of them in a workspace yet
 
 One process makes the directories of a stretch; the nodes in them are independent of each other, so each process makes half of those;
 then the one puts the trees in their places, in the order of the plan. A kill costs what was filled of the stretch, so it is no larger
@@ -8,22 +8,23 @@ than the largest staged tree (staged.py). A plan with less in it is one process'
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from recovery.workspace.actions import Action, MakeDirectory, PlaceDirectory, PlaceFile, PlaceLink, PlacePipe, StageDirectory
 from recovery.workspace.staged import MOST_BYTES, MOST_NODES
 
 Node = PlaceFile | PlaceLink | PlacePipe
-LEAST_NODES = 256
-"""Files, links and FIFOs: placing so many takes about five times what a fork does."""
+LEAST_WORK = 24 << 20
+"""In bytes, with _BYTES_OF_A_NODE for each file, link and FIFO: some 750 small files, or 250 of 64 KiB. With less, two processes are slower
+than one (benchmarks/README)."""
 MOST_TREES = 32
 """Each is open until it is in its place."""
 _BYTES_OF_A_NODE = 1 << 15
 """Writing so many bytes takes about as long as all else that is done for a file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(msgspec.Struct, frozen=True):
     """The actions of one staged tree, in their order."""
 
     stage: StageDirectory
@@ -82,7 +83,7 @@ def _fits(trees: Sequence[Tree]) -> bool:
 
 
 def _let_go(trees: Sequence[Tree]) -> Iterator[Action | tuple[Tree, ...]]:
-    if sum(len(tree.nodes) for tree in trees) >= LEAST_NODES:
+    if sum(_work_of(node) for tree in trees for node in tree.nodes) >= LEAST_WORK:
         yield tuple(trees)
         return
     for tree in trees:

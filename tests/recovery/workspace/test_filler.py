@@ -36,6 +36,8 @@ WANTED: NodeTree = {
     b"second/g": Node("f", b"g", 0o600),
     b"second/h": Node("f", b"h", 0o444),
 }
+LEAST_FILES = 768
+"""So many files of a byte are worth a second process."""
 PRESENT: NodeTree = {b"": Node("d", mode=0o755), b"same": Node("f", b"same"), b"second": Node("f", b"in the way")}
 
 
@@ -64,7 +66,7 @@ def count_nodes(half: list[Part]) -> int:
     return sum(len(nodes) for _, nodes in half)
 
 
-@pytest.mark.parametrize("sizes", [(300,), (100, 100, 100), (10, 10), (3000, 2000, 10), (8,) * 100, (200, 200, 5000)])
+@pytest.mark.parametrize("sizes", [(900,), (300, 300, 300), (10, 10), (3000, 2000, 10), (8,) * 100, (40,) * 100, (400, 400, 5000)])
 def test_cutting_keeps_every_action_in_its_order(sizes: tuple[int, ...]) -> None:
     alone = MakeDirectory(b"x")
     actions = [alone, *make_actions(*sizes), PlaceFile(b"y", b"c", 1, 0o644, 0, None), *make_actions(*sizes)]
@@ -72,26 +74,26 @@ def test_cutting_keeps_every_action_in_its_order(sizes: tuple[int, ...]) -> None
     assert flatten(stretches) == actions
     for one in stretches:
         if isinstance(one, tuple):
-            assert sum(len(tree.nodes) for tree in one) >= dealing.LEAST_NODES
+            assert sum(len(tree.nodes) for tree in one) >= LEAST_FILES
             assert len(one) == 1 or sum(2 + len(tree.nodes) for tree in one) <= staged.MOST_NODES
             assert len(one) <= dealing.MOST_TREES
 
 
 def test_a_small_plan_is_the_work_of_one_process() -> None:
-    small = make_actions(dealing.LEAST_NODES - 1)
+    small = make_actions(LEAST_FILES - 1)
     assert not any(isinstance(one, tuple) for one in cut_stretches(small))
-    assert any(isinstance(one, tuple) for one in cut_stretches(make_actions(dealing.LEAST_NODES)))
+    assert any(isinstance(one, tuple) for one in cut_stretches(make_actions(LEAST_FILES)))
 
 
 def test_a_stretch_is_no_larger_than_the_largest_staged_tree(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dealing, "LEAST_NODES", 2)
+    monkeypatch.setattr(dealing, "LEAST_WORK", 2)
     monkeypatch.setattr(dealing, "MOST_BYTES", 4)
     assert [len(one) for one in cut_stretches(make_actions(2, 2, 2, 2)) if isinstance(one, tuple)] == [2, 2]
 
 
 @pytest.mark.parametrize("sizes", [(300,), (299, 1), (1, 299), (100, 7, 193), (1, 1)])
 def test_halves_are_all_of_it_in_order_and_alike(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dealing, "LEAST_NODES", 2)
+    monkeypatch.setattr(dealing, "LEAST_WORK", 2)
     [trees] = cut_stretches(make_actions(*sizes))
     assert isinstance(trees, tuple)
     first, second = deal(trees)
@@ -153,7 +155,7 @@ def kill_self() -> None:
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes work on however little there is."""
-    monkeypatch.setattr(dealing, "LEAST_NODES", 2)
+    monkeypatch.setattr(dealing, "LEAST_WORK", 2)
 
 
 @pytest.mark.usefixtures("shared")
