@@ -5,6 +5,8 @@ or misuse and is shown as one sentence. `exit_code` is the code of `recovery` (D
 78 a person or another configuration is needed, 1 try again.
 """
 
+import sys
+
 from eventlog.holder import Holder
 
 
@@ -154,3 +156,9 @@ class RequestMismatchError(MisuseError):
 
 class KeySpentError(MisuseError):
     """A key that never runs (again): collected, void or condemned (S3, S4). Nothing was started."""
+
+
+def tell_bug(error: BaseException) -> None:
+    """Print an exception that nobody expected, with where it came from, on standard error. By the interpreter's own hook: the module
+    `traceback` brings two more along, and every driver would wait for them."""
+    sys.excepthook(type(error), error, error.__traceback__)

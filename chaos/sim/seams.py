@@ -229,12 +229,9 @@ def tell(line: str) -> None:
     world.told[world.me.epoch] = line
 
 
-class _Traceback:
+def tell_bug(error: BaseException) -> None:
     """A bug of the engine is told by the trial that meets it."""
-
-    @staticmethod
-    def print_exc() -> None:
-        tell(f"{traceback.format_exc(limit=-1).strip()}")
+    tell("".join(traceback.format_exception(error, limit=-1)).strip())
 
 
 def _nothing(*arguments: Any, **options: Any) -> None:
@@ -273,7 +270,7 @@ SEAMS = (
     Seam("recovery.driver.entry", "tell", tell),
     Seam("recovery.driver.entry", "under_epoch", partial(under_epoch, tell=tell)),
     Seam("recovery.driver.entry", "say", say),
-    Seam("recovery.driver.entry", "traceback", _Traceback),
+    Seam("recovery.driver.entry", "tell_bug", tell_bug),
     Seam("recovery.driver.epoch", "Ledger", _Ledger),
     Seam("recovery.driver.epoch", "Writer", _Writer),
     Seam("recovery.driver.epoch", "LocalSpace", SimSpace),

@@ -9,10 +9,9 @@ import contextlib
 import errno
 import os
 import socket
-import traceback
 
 from eventlog import steps
-from eventlog.errors import CrashworthyError
+from eventlog.errors import CrashworthyError, tell_bug
 from eventlog.show import show_text
 from recovery.driver.begin import Begun, begin
 from recovery.driver.epoch import under_epoch
@@ -41,9 +40,9 @@ def drive(order: Order, settings: Settings, ports: Ports) -> int:
         again = f"recovery drive {show_text(order.state)}" if order.act is None else order.act.command
         tell(f"recovery: interrupted; `{again}` goes on")
         return 130
-    except Exception:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001
         # A bug: keep the evidence, and let no session go on from here.
-        traceback.print_exc()
+        tell_bug(error)
         return BUG
 
 

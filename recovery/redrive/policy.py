@@ -63,6 +63,11 @@ class Ended(msgspec.Struct, frozen=True):
             case "unknown":
                 return "ended while nobody watched"
 
+    @property
+    def is_followed(self) -> bool:
+        """Whether another driver is likely to be started: whatever ends so, a session that has finished or waits for a person does not."""
+        return (self.how, self.number) not in (("exited", 0), ("exited", NEEDS_PERSON))
+
 
 class Finish(msgspec.Struct, frozen=True):
     """The session has finished: nothing is started any more."""

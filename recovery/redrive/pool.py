@@ -1,5 +1,6 @@
 """The one idle process that a warm redriver keeps for whichever of its sessions needs the next driver."""
 
+import contextlib
 from collections.abc import Mapping
 
 from eventlog.ports import Host
@@ -24,6 +25,12 @@ class Pool:
             self._idle = None
         if self._is_warm and self._idle is None:
             self._idle = start_idle(self._environment, self._host)
+
+    def expect(self) -> None:
+        """A start is likely: one gets ready meanwhile, also where none is kept."""
+        if self._idle is None:
+            with contextlib.suppress(OSError):  # `take` meets it again, and says so
+                self._idle = start_idle(self._environment, self._host)
 
     @property
     def waiting(self) -> ProcessIdentity | None:

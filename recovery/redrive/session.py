@@ -212,6 +212,8 @@ class Redrive:
 
     def _note_end(self, watched: Watched, ended: Ended) -> None:
         steps.reach("redrive.ended")
+        if ended.is_followed:
+            self._world.expect_start()  # while the log is read
         self.watched, self._ended = None, ended
         last = self._record.attempts[-1] if self._record.attempts else None
         if last is not None and last.epoch == watched.epoch:

@@ -50,6 +50,10 @@ class World(Protocol):
 
     def choose_epoch(self, record: RedriveRecord) -> int: ...
 
+    def expect_start(self) -> None:
+        """A start is likely: whatever of it takes time and leaves nothing may begin."""
+        ...
+
     def prepare(self) -> Driver:
         """A process that has done nothing yet and waits to be told."""
         ...
@@ -144,6 +148,9 @@ class LocalWorld:
 
     def choose_epoch(self, record: RedriveRecord) -> int:
         return choose_epoch(self._state, self._log.floor, record)
+
+    def expect_start(self) -> None:
+        self._pool.expect()
 
     def prepare(self) -> Child:
         os.makedirs(os.path.join(self._state, OUTPUT_DIRECTORY), mode=0o700, exist_ok=True)

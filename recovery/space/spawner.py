@@ -11,11 +11,10 @@ import os
 import signal
 import socket
 import sys
-import traceback
 from collections.abc import Callable
 
 from eventlog import steps
-from eventlog.errors import CrashworthyError, StaleEpochError
+from eventlog.errors import CrashworthyError, StaleEpochError, tell_bug
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity, identify, identify_self
 from recovery.space import protocol, shim
@@ -66,9 +65,9 @@ def fork_process(body: Callable[[], None], mark: str = "") -> int:
     except CrashworthyError as error:
         print(error, file=sys.stderr)
         code = error.exit_code
-    except BaseException:  # noqa: BLE001
+    except BaseException as error:  # noqa: BLE001
         # The last line of a forked process: whatever it was, the evidence goes to stderr and the process ends.
-        traceback.print_exc()
+        tell_bug(error)
     finally:
         os._exit(code)
 

@@ -144,6 +144,9 @@ class MadeUpWorld:
     def choose_epoch(self, record: RedriveRecord) -> int:
         return max(record.epoch, self.used_epoch) + 1
 
+    def expect_start(self) -> None:
+        """Nothing takes time here."""
+
     def prepare(self) -> Driver:
         assert len(self.drivers) < len(self.lives), "more drivers are started than there may be"
         lived, self.idle = self.idle or self._make(), None
