@@ -778,6 +778,8 @@ UNFENCED_KINDS = frozenset({InputAdmitted.kind, Noted.kind, PauseRequested.kind,
 _encoder = msgspec.json.Encoder()
 _decoders: dict[str, msgspec.json.Decoder[Event]] = {event.kind: msgspec.json.Decoder(event) for event in EVENT_TYPES}
 _versions = {event.kind: event.version for event in EVENT_TYPES}
+READ_NEWEST: dict[str, Callable[[bytes], Event]] = {kind: decoder.decode for kind, decoder in _decoders.items()}
+"""What reads a payload of a kind's newest version, as the payload of every event that is appended is."""
 DECODERS: dict[tuple[bytes, int], Callable[[bytes], Event]] = {
     **{(event.kind.encode(), event.version): _decoders[event.kind].decode for event in EVENT_TYPES},
     **{(kind.encode(), version): upcast for (kind, version), upcast in UPCASTS.items()},
@@ -802,11 +804,17 @@ def find_misplacement(kind: str, seq: int, epoch: int, floor: int) -> str:
     return "" if epoch == floor else f"epoch {epoch} where the newest driver_started has {floor}"
 
 
+_RELATED = frozenset({CallSettled.kind, CallUndone.kind, Quarantined.kind, RestoreFinished.kind, RecoveryDecided.kind})
+"""The kinds with numbers that can contradict each other: most events are spared the rest of the question."""
+
+
 def find_contradiction(event: Event, seq: int) -> str:
     """Why the numbers of an event cannot be true together at `seq`, each being possible by itself; "" when they can.
 
     Asked before an append, and of what comes from somebody else. Its payload alone tells: no other event is looked at.
     """
+    if event.kind not in _RELATED:
+        return ""
     match event:
         case CallSettled(output=Output() as output):
             apart = output.stderr

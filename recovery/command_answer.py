@@ -13,7 +13,8 @@ from eventlog.errors import MisuseError
 from eventlog.show import show_text
 from recovery.asking import append_judged, check_going_on
 from recovery.driver.order import Ports
-from recovery.script import call_to_json, load_toml, parse_calls
+from recovery.script import call_to_json, parse_calls
+from recovery.session_file import load_toml
 from recovery.state import Approval, SessionState
 from recovery.words import describe_way_on
 

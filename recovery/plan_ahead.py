@@ -1,7 +1,8 @@
 """What a drive does once nothing is left to recover, as far as the log and the foreseen rows tell. Pure."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog import events
 from recovery.agent import AskApproval, AskPerson, AwaitAnswer, RunNext, ScriptDone, choose_next
@@ -17,8 +18,7 @@ _INTERRUPTING = INTERRUPTS | {Label.INTERRUPT_RESTORED}
 _COMPLETING = frozenset({Label.COMPLETE_RESTORE, Label.COMPLETE_REBUILD})
 
 
-@dataclass(frozen=True, slots=True)
-class Ahead:
+class Ahead(msgspec.Struct, frozen=True):
     """What comes after recovery. `commands` are the ways on where the drive stops there with exit 78; none where it goes on."""
 
     then: str

@@ -1,7 +1,8 @@
 """What a call came to, as its caller is told: read from its outcome in the log, so that whoever asks again is told the same (C3)."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from eventlog import events
 from eventlog.errors import InternalError
@@ -11,16 +12,14 @@ from recovery.fold_cache import Known
 from recovery.state import CallState, RejectedRequest
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedPath:
+class ChangedPath(msgspec.Struct, frozen=True):
     """A path that a call changed: `op` is put (made or changed), del (removed) or times (its time alone)."""
 
     path: bytes
     op: Literal["put", "del", "times"]
 
 
-@dataclass(frozen=True, slots=True)
-class CallResult:
+class CallResult(msgspec.Struct, frozen=True):
     """The one final result of a call (C3). It never changes, whatever becomes of the call's effects later.
 
     `ended` rejected: a person did not let it begin (`reason` is what was said); it has no number (`call` is 0), and nothing was done.

@@ -22,9 +22,10 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal
+
+import msgspec
 
 from eventlog import events, steps
 from eventlog.errors import CrashworthyError, InternalError, MisuseError, NeedsPersonError, StaleEpochError
@@ -46,7 +47,8 @@ from recovery.note import DEFAULT_BYTES
 from recovery.opening import log_path
 from recovery.perform import recover
 from recovery.results import CallResult, describe_rejected, read_result
-from recovery.script import Call, Effects, Policy, call_from_json, parse_replay
+from recovery.script import Call, Effects, Policy, call_from_json
+from recovery.session_file import parse_replay
 from recovery.session_options import WHERE, describe_session
 from recovery.settings import read_settings
 from recovery.space.helper import Helper, start_helper
@@ -231,7 +233,7 @@ class Session:
         """Run a tool of the caller's own (recovery/tools), once for each key; its result. `approve` as for `bash`, and raises as it."""
         if not isinstance(request, ToolRequest):
             raise MisuseError(f"run takes a @tool with its arguments, `session.run(mine(1), key=...)`, not {_kind(request)}")
-        return ToolResult(self.call(replace(request.call, approve=approve), key=key))
+        return ToolResult(self.call(msgspec.structs.replace(request.call, approve=approve), key=key))
 
     def write(
         self, path: Text, content: Text, *, key: str, mode: int | None = None, policy: Policy | None = None, approve: bool = False

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from eventlog.errors import MisuseError
-from recovery.script import Session, parse_bound, parse_limits, parse_mode, parse_store
+from recovery.script import Session
+from recovery.session_file import parse_bound, parse_limits, parse_mode, parse_store
 from recovery.workspace.profile import parse_profile
 
 WHERE = "open_session"
