@@ -46,7 +46,8 @@ class Ran:
 def list_checks(python: str, simulated: int, modes: Sequence[str]) -> list[Check]:
     """Every check, in the order in which they are run: what is cheap first. Without `modes` there is a check that tells why."""
     chaos = (python, "-m", "chaos")
-    campaigns = [Check(f"mode {mode}", (*chaos, "--mode", mode, "--seed", "1")) for mode in modes]
+    whole = {"ci": ("--require-coverage",)}
+    campaigns = [Check(f"mode {mode}", (*chaos, "--mode", mode, "--seed", "1", *whole.get(mode, ()))) for mode in modes]
     return [
         Check("modes", (*chaos, "list", "modes")),
         Check("suite", (python, "-m", "pytest", "-q", "-n", "auto")),

@@ -32,6 +32,7 @@ from recovery.journal import only_stream, read_state
 from recovery.opening import FOLD_CACHE_NAME, fold_cache_of, log_path
 from recovery.plan import forecast
 from recovery.redrive.record import load_record
+from recovery.settings import read_settings
 from recovery.space.identity import kill_and_wait
 
 WARM_MS, COLD_MS, DECISION_MS = 10.0, 75.0, 200.0
@@ -207,14 +208,14 @@ def bench_decision(report: Report, base: str, calls: int, rounds: int) -> None:
     """Open, fold, gather and decide, as `recovery plan` does, which changes nothing."""
     state = os.path.join(base, "state")
     make_session(state, os.path.join(base, "work"), calls)
-    found = forecast(state, LinuxHost(), lambda session: None)
+    found = forecast(state, LinuxHost(), lambda session: None, read_settings({}))
     subjects = {
         "a bare SELECT of the events": lambda: _select(state),
         "events verified": lambda: _events(state),
         "and folded": lambda: _fold(state, None),
         "folded from what the driver kept": lambda: _fold(state, fold_cache_of(state)),
         "decided, nothing kept": lambda: _decide_bare(state),
-        "decided": lambda: forecast(state, LinuxHost(), lambda session: None),
+        "decided": lambda: forecast(state, LinuxHost(), lambda session: None, read_settings({})),
     }
     seconds = interleave(subjects, rounds, warm=1)
     report.compare(f"a session of {calls} calls, {2 * calls} events", seconds, "a bare SELECT of the events", {})
@@ -253,7 +254,7 @@ def _decide_bare(state: str) -> object:
     kept = os.path.join(state, FOLD_CACHE_NAME)
     os.rename(kept, kept + ".away")
     try:
-        return forecast(state, LinuxHost(), lambda session: None)
+        return forecast(state, LinuxHost(), lambda session: None, read_settings({}))
     finally:
         os.rename(kept + ".away", kept)
 

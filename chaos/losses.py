@@ -5,6 +5,7 @@ LOSSES = {
     "root emptied": "an empty directory stands where the workspace was",
     "root moved": "the workspace directory is moved away; nobody may touch it where it lies now",
     "root replaced": "the workspace directory is moved away, and another one with a file of somebody else stands there",
+    "root copied": "the workspace directory is moved away, and a copy of it stands there, as a backup puts one back",
     "root unmounted": "the workspace, a file system of its own (scenario key `mount`), is unmounted: an empty directory is there",
     "boot": "the machine is restarted: every process of the session is dead, and drivers find another boot id",
     "space": "every process of the space is killed, spawner, shims, file worker and commands: the driver goes on and finds it so",

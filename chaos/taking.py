@@ -54,6 +54,19 @@ def _replace_root(place: Place) -> None:
     (place.work / STRANGER).write_text("this is somebody else's directory\n", "utf-8")
 
 
+def _copy_root(place: Place) -> None:
+    """What a backup keeps: names, contents, modes and times, and not the id in an attribute of the root (R6)."""
+    _move_root(place)
+    shutil.copytree(place.away, place.work, symlinks=True)
+    for name in os.listxattr(place.work):
+        os.removexattr(place.work, name)
+
+
+def _is_copied(place: Place) -> bool:
+    names = [sorted(str(path.relative_to(top)) for path in top.rglob("*")) for top in (place.away, place.work)]
+    return place.away.is_dir() and place.work.is_dir() and names[0] == names[1] and not os.listxattr(place.work)
+
+
 def _remove_all(place: Place) -> None:
     """Every file of the workspace, as a person who runs the wrong command does."""
     for name in os.listdir(place.work):
@@ -189,6 +202,7 @@ TAKING = {
     "root emptied": Taking(_empty_root, lambda place: _is_empty(place.work) and not place.away.exists()),
     "root moved": Taking(_move_root, lambda place: place.away.is_dir() and not os.path.lexists(place.work)),
     "root replaced": Taking(_replace_root, lambda place: place.away.is_dir() and (place.work / STRANGER).is_file()),
+    "root copied": Taking(_copy_root, _is_copied),
     "root unmounted": Taking(unmount_work, lambda place: not place.mounted.exists() and _is_empty(place.work)),
     "boot": Taking(_restart, lambda place: place.boot.is_file()),
     "ledger removed": Taking(lambda place: place.ledger.unlink(), lambda place: not place.ledger.exists()),

@@ -173,7 +173,7 @@ def plan(state: StateArgument, as_json: Annotated[bool, typer.Option("--json", h
     place = state_of(str(state))
     check_log_exists(place)
     settings, ports = read_settings(os.environ), _ports()
-    found = forecast(place, ports.host, lambda session: find_vault(session, settings.checkpoints, ports.clock))
+    found = forecast(place, ports.host, lambda session: find_vault(session, settings.checkpoints, ports.clock), settings)
     if as_json:
         facts = found.facts.named() if found.facts else None
         print(json.dumps({**msgspec.to_builtins(found), "facts": facts}))

@@ -7,6 +7,7 @@ and the image changes it caused are one commit (I2); ACK after it; ledger record
 
 import json
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from blake3 import blake3
@@ -90,10 +91,16 @@ def start_attempt(context: Context, number: int, attempt: int, script_index: int
 
 def check_tool(context: Context, number: int, call: Call) -> None:
     """Raise NeedsPersonError for a Python tool whose program is not this one."""
-    if isinstance(call, BashCall) and call.run.startswith(TOOL_RUN.encode()) and "TOOL_PYTHON" not in context.environment:
-        raise NeedsPersonError(
-            f"call {number} is a Python tool of the program that opened this session; start that program again, and it goes on from here"
-        )
+    elsewhere = describe_tool_elsewhere(context.environment, number, call)
+    if elsewhere:
+        raise NeedsPersonError(elsewhere)
+
+
+def describe_tool_elsewhere(environment: Mapping[str, str], number: int, call: Call) -> str:
+    """Why a call is not begun by a driver with this environment: it is a Python tool, and its program is another; "" for none. Pure."""
+    if isinstance(call, BashCall) and call.run.startswith(TOOL_RUN.encode()) and "TOOL_PYTHON" not in environment:
+        return f"call {number} is a Python tool of the program that opened this session; start that program again, and it goes on from here"
+    return ""
 
 
 def is_confined(context: Context, call: BashCall) -> bool:

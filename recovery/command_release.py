@@ -52,7 +52,7 @@ def _command(place: Place) -> str:
 def _check_parked(place: Place, ports: Ports) -> None:
     if place.known.is_finished:
         return
-    living = find_living(place.state, space_paths(place.state).ledger, ports.host)
+    living = find_living(place.state, space_paths(place.state).ledger, place.known, ports.host)
     if living:
         raise BusyError(
             f"session {place.known.opened.name} in {show_text(place.state)} is not parked: {', '.join(living)} may still write in "

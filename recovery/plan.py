@@ -22,14 +22,28 @@ from recovery.labels import BEHIND, NOT_ACTED_ON, Label
 from recovery.opening import fold_cache_of, log_path, space_paths
 from recovery.perform import describe_row
 from recovery.plan_ahead import NEEDED, Ahead, look_ahead
-from recovery.plan_stops import FindVault, describe_older, find_limit_stop, find_older, find_record_stop, find_stale, find_store
+from recovery.plan_stops import (
+    FindVault,
+    describe_older,
+    find_limit_stop,
+    find_older,
+    find_record_stop,
+    find_shell,
+    find_space_stop,
+    find_stale,
+    find_store,
+    find_unstartable,
+    list_replayed,
+)
 from recovery.plan_words import KEPT, describe_evidence, describe_steps, foresee
 from recovery.script import decode_bytes
+from recovery.settings import Settings
 from recovery.space.ledger import LedgerView
 from recovery.space.records import Sealed, fold_record
 from recovery.state import SessionState
 from recovery.takeover import choose_fates
 
+_BEGINS_AGAIN = frozenset({Label.RESTORE_AND_RERUN, Label.RERUN_RESTORED, Label.VOID_AND_RUN, Label.RUN_VOIDED})
 _STOPPED = "the drive stops before anything is done"
 
 
@@ -66,8 +80,9 @@ class Forecast(msgspec.Struct, frozen=True):
         return 0 if self.is_idle else 2
 
 
-def forecast(state_directory: str, host: Host, find_vault: FindVault) -> Forecast:
-    """Read log, ledger and workspace as they are now, and the checkpoints that a restore would need. Raises LogMissingError,
+def forecast(state_directory: str, host: Host, find_vault: FindVault, settings: Settings) -> Forecast:
+    """Read log, ledger and workspace as they are now, the checkpoints that a restore would need, and whether calls that are foreseen to
+    begin again can be started by a driver with these settings. Raises LogMissingError,
     CorruptError."""
     reader = Reader.open(log_path(state_directory))
     try:
@@ -82,12 +97,12 @@ def forecast(state_directory: str, host: Host, find_vault: FindVault) -> Forecas
     root = os.fsdecode(decode_bytes(state.opened.workspace, "workspace"))
     stops = find_record_stop(state_directory)
     vault, missing = find_store(state, find_vault)
-    stops += missing
+    stops += missing + find_space_stop(state, root, settings)
     try:
         over = find_limit_stop(state, root)
         if over:
             return _unlooked(stream, state, stops + over, state_directory)
-        return _look(state, hashes, stream, root, host, state_directory, stops, vault)
+        return _look(state, hashes, stream, root, host, state_directory, stops, vault, settings)
     except ScanError as error:
         return msgspec.structs.replace(_unlooked(stream, state, [*stops, str(error)], state_directory), is_unread=True)
 
@@ -100,8 +115,9 @@ def _unlooked(stream: str, state: SessionState, stops: list[str], state_director
 
 
 def _look(
-    state: SessionState, hashes: list[str], stream: str, root: str, host: Host, state_directory: str, stops: list[str], vault: Vault | None
-) -> Forecast:
+    state: SessionState, hashes: list[str], stream: str, root: str, host: Host, state_directory: str, stops: list[str], vault: Vault | None,
+    settings: Settings,
+) -> Forecast:  # fmt: skip
     """The answer from ledger and workspace. Raises ScanError."""
     own = show_text(state_directory)
     ledger = _view_ledger(space_paths(state_directory).ledger)
@@ -129,7 +145,14 @@ def _look(
     if older is not None:
         said, given_up = describe_older(older, state)
         steps.append(said)
+    again = list_replayed(older, state)
+    refusal = refusal or find_unstartable(again, settings.command_environment)
+    begun = [] if given_up or not _BEGINS_AGAIN.intersection(labels) or state.open_call is None else [state.open_call]
+    unstartable = find_unstartable(begun, settings.command_environment)
+    steps += find_shell([*again, *begun], settings.command_environment)
     ahead = look_ahead(state, labels, view, own, given_up)
+    if unstartable:
+        ahead = Ahead(f"then the drive stops with exit 78: {unstartable}", ("the program that opened it, started again, goes on",), True)
     if refusal:
         ahead = Ahead(NEEDED, (refusal.replace("STATE_DIR", own),), True)
     commands = _find_commands(labels, ahead, evidence, root, state, own)

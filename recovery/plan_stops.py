@@ -1,12 +1,15 @@
 """What stops the next drive, whatever the table of decisions says: looked at as the drive does, and nothing is changed."""
 
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from eventlog.errors import CorruptError, MisuseError, NeedsPersonError
+from recovery.calls import describe_tool_elsewhere
 from recovery.capture import LimitCrossedError
 from recovery.checkpoints.vault import Vault
 from recovery.contents import Contents
+from recovery.driver.begin import space_override
 from recovery.fallback import find_fallback, may_replay
 from recovery.fallback_image import Fallback
 from recovery.labels import OBLIGATIONS, REBUILDS, Label
@@ -14,7 +17,10 @@ from recovery.limits import find_crossing, measure
 from recovery.perform import describe_stale_target
 from recovery.person_restore import undone_calls
 from recovery.redrive.record import load_record
-from recovery.state import SessionState
+from recovery.script import call_from_json
+from recovery.settings import Settings
+from recovery.space.bubblewrap import choose_bubblewrap
+from recovery.state import CallState, SessionState
 from recovery.workspace.values import Scan
 
 FindVault = Callable[[SessionState], Vault | None]
@@ -51,6 +57,38 @@ def find_older(labels: Sequence[Label], contents: Contents, state: SessionState,
         return find_fallback(contents, state, None if label in REBUILDS else found, 0), ""
     except NeedsPersonError as error:
         return None, str(error)
+
+
+def list_replayed(older: Fallback | None, state: SessionState) -> list[CallState]:
+    """The finished calls that are done again where this older image stands in."""
+    after = undone_calls(state, older.seq) if older is not None else []
+    return list(after) if older is not None and may_replay(state, after, older.seq) else []
+
+
+def find_space_stop(state: SessionState, root: str, settings: Settings) -> list[str]:
+    """Why no driver confines the commands of the script here: the namespaced space is not to be had."""
+    try:
+        override = space_override(settings)
+        kinds = {override or call.get("space", "local") for call in state.opened.script if call["tool"] == "bash"}
+        choose_bubblewrap(kinds, root, settings.command_environment.get("PATH"), writable=settings.space_writable)
+    except MisuseError as error:
+        return [str(error)]
+    return []
+
+
+def find_unstartable(calls: Sequence[CallState], environment: Mapping[str, str]) -> str:
+    """Why the first of these calls that cannot be begun again by a driver with this environment is not, "" where all can."""
+    asked = ((call.number, call_from_json(call.input, f"call {call.number}")) for call in calls)
+    return next((why for number, call in asked if (why := describe_tool_elsewhere(environment, number, call))), "")
+
+
+def find_shell(calls: Sequence[CallState], environment: Mapping[str, str]) -> list[str]:
+    """A line for each command that is foreseen to begin and whose program is not there: it ends all the same, as not started."""
+    path = environment.get("PATH")
+    commands = [call.number for call in calls if call.tool == "bash"]
+    if not commands or shutil.which("bash", path=path) is not None:
+        return []
+    return [f"call {number}: there is no `bash` in PATH: it cannot be started, and its exit will say so" for number in commands]
 
 
 def describe_older(older: Fallback, state: SessionState) -> tuple[str, list[int]]:

@@ -31,8 +31,8 @@ def exclude(context: Context, path: bytes) -> int:
         )
     if state.mode == "checkpoint":
         raise NeedsPersonError(
-            f"--exclude {show_path(path)}: the images of this session lie in checkpoints, and none can be made of what cannot be read; "
-            + MOVE_AWAY
+            f"--exclude {show_path(path)}: where the workspace is lost, calls since an older checkpoint are done again to the images that "
+            "the log has of them, and those hold the path; without it none of them could be reached; " + MOVE_AWAY
         )
     check_root(context.root, state)
     if log_fact(state, context.journal.hashes, context.ledger.state, context.host) is not LogFact.ABREAST:

@@ -18,7 +18,7 @@ from recovery.space.condemned import SETTLE, Trust
 from recovery.space.containers import is_ended, tell_ways_out
 from recovery.space.epoch_mark import read_epoch
 from recovery.space.identity import kill_and_wait
-from recovery.space.marks.cgroup import LEAVES, find_cgroup_base, is_populated, kill_cgroup, mount_of, tell_undying
+from recovery.space.marks.cgroup import LEAVES, find_cgroup_base, is_populated, kill_cgroup, mount_of, read_members, tell_undying
 from recovery.space.marks.descendants import list_processes
 from recovery.space.marks.freezer import kill_frozen
 from recovery.space.marks.subreaper import kill_by_subreaper
@@ -59,6 +59,19 @@ def end_unlisted(
             )
             assumed.append(_trust(error, trust.all_dead or trust.ends_all))
     return assumed
+
+
+def list_unlisted(space_id: str, host: Host) -> Iterator[str]:
+    """One clause for each process that carries a mark of a space, as far as it can be seen without the ledger. Asks only."""
+    told = {os.getpid()}
+    for pid in list_processes():
+        epoch = read_epoch(pid, space_id)
+        if epoch is not None and pid not in told and identify(pid, host) is not None:
+            told.add(pid)
+            yield f"process {pid} of the space, of epoch {epoch}"
+    for mount in (mount_of("cgroup2"), mount_of("cgroup", "freezer")):
+        for top in _find_leaves(mount, space_id):
+            yield from (f"process {pid} in the space's cgroups" for pid in read_members(top) if pid not in told)
 
 
 def _trust(error: DeathUnprovedError, is_trusted: bool) -> str:

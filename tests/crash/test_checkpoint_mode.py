@@ -320,6 +320,9 @@ def test_a_tool_is_done_again_by_its_program_only(sandbox: Sandbox) -> None:
     shutil.rmtree(sandbox.root)
     spoil_manifest(sandbox, -1)
     spoil_manifest(sandbox, -2)
+    foreseen = sandbox.run("plan", sandbox.state)
+    assert foreseen.code == 2 and "then a person is needed" in foreseen.out and "call 2 is a Python tool" in foreseen.out, foreseen.out
+    assert "call 2 is a Python tool" not in sandbox.run("plan", sandbox.state, **TOOL).out
     assert "start that program again" in sandbox.drive(expect=78).sentence()
     assert sandbox.labels() == [] and not sandbox.root.exists(), "nothing is decided that this driver could not do"
     step = "driver@3:restored.commit.before:1"

@@ -7,6 +7,7 @@ from typing import Any
 
 from eventlog import events
 from recovery.redrive.record import record_path
+from recovery.script import TOOL_RUN
 from tests.crash.test_checkpoint_mode import CALLS, begun, spoil_manifest
 from tests.crash.test_lost_ledger import cut_call, exchange
 from tests.recovery.sessions import Sandbox, bash
@@ -112,3 +113,37 @@ def test_an_older_checkpoint_that_will_stand_in_is_named_with_the_calls_that_it_
     undone = [event.call for event in sandbox.of_kind(events.CallUndone)]  # how many had no checkpoint depends on what one costs
     assert 3 in undone and "is damaged" in step
     assert step.endswith(f"the finished calls {', '.join(map(str, undone))} are given up, and undone")
+
+
+def test_a_cut_call_that_only_its_program_can_run_again_is_named(sandbox: Sandbox) -> None:
+    """The restore is done, and then the drive stops: so says the plan, and so it is."""
+    tool = {"TOOL_PYTHON": "/bin/true", "TOOL_RUNNER": "runner"}
+    session = sandbox.session(bash(TOOL_RUN + "module:function", policy="after-restore"))
+    driver = sandbox.start("run", session, epoch=1, wait=("shim.1@1:ended:1",), **tool)
+    sandbox.steps.kill("shim.1@1:ended:1", driver)
+    driver.end()
+    why = "call 1 is a Python tool of the program that opened this session; start that program again, and it goes on from here"
+    found = plan(sandbox, 2)
+    assert found["label"] == "restore_and_rerun" and found["then"] == f"then the drive stops with exit 78: {why}"
+    assert why not in plan(sandbox, 2, **tool)["then"]
+    assert refused(sandbox) == why and sandbox.labels() == ["restore_and_rerun", "rerun_restored"]
+
+
+def test_a_shell_that_is_not_there_is_named(sandbox: Sandbox) -> None:
+    session = sandbox.session(bash("echo one > a", policy="after-restore"))
+    driver = sandbox.start("run", session, epoch=1, wait=("shim.1@1:ended:1",))
+    sandbox.steps.kill("shim.1@1:ended:1", driver)
+    driver.end()
+    line = "call 1: there is no `bash` in PATH: it cannot be started, and its exit will say so"
+    assert line in plan(sandbox, 2, PATH=str(sandbox.base))["steps"] and line not in plan(sandbox, 2)["steps"]
+    ended = sandbox.run("drive", sandbox.state, PATH=str(sandbox.base))
+    assert ended.code == 0 and [(one.ended, one.exit.kind) for one in sandbox.of_kind(events.CallSettled)] == [("finished", "start_failed")]
+
+
+def test_a_space_that_is_not_to_be_had_is_named(sandbox: Sandbox) -> None:
+    begun(sandbox, *CALLS, until="driver@1:intent.commit.before:2")
+    for said in ({}, {"SESSION_SPACE": "namespaced"}):
+        found = plan(sandbox, 2 if said else 0, PATH=str(sandbox.base), **said)
+        assert ["needs bubblewrap, and there is no `bwrap` in PATH" in stop for stop in found["stops"]] == [True] * len(said)
+    refusal = sandbox.run("drive", sandbox.state, PATH=str(sandbox.base), SESSION_SPACE="namespaced")
+    assert refusal.code == 78 and "needs bubblewrap" in refusal.err

@@ -5,6 +5,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from eventlog import events
 from tests.helpers import is_running, kill_process, read_contents, wait_until
 from tests.recovery.sessions import Driver, Sandbox, bash
@@ -142,3 +144,38 @@ def test_rule_S1_a_driver_that_began_while_its_workspace_was_released_holds_it_a
     sandbox.steps.release(held)
     assert second.end() == 0, second.err
     assert sandbox.run("drive", sandbox.state, epoch=6).code == 0
+
+
+@pytest.mark.parametrize("loss", ["missing", "damaged"])
+def test_rule_S10_a_session_whose_ledger_is_lost_is_released_when_nothing_of_it_lives(sandbox: Sandbox, loss: str) -> None:
+    """Without the ledger what lives is found by its marks; the takeover makes the ledger anew, and the session can be driven on."""
+    park(sandbox)
+    if loss == "missing":
+        sandbox.ledger_path.unlink()
+    else:
+        data = bytearray(sandbox.ledger_path.read_bytes())
+        data[len(data) // 2] ^= 1
+        sandbox.ledger_path.write_bytes(data)
+    released = sandbox.run("release", sandbox.state)
+    assert released.code == 0, released.err
+    assert records(sandbox) == [] and sandbox.labels() == ["ledger_lost" if loss == "missing" else "ledger_damaged"]
+    assert read_contents(sandbox.root) == {"a": b"one\n", "b": b"two\n"}, "no path of the workspace was touched"
+    sandbox.drive("--on-interrupted", "reissue")
+    assert read_contents(sandbox.root) == {"a": b"one\n", "b": b"two\n"} and records(sandbox) == []
+
+
+def test_rule_S1_what_runs_while_the_ledger_is_lost_is_named_and_nothing_is_released(sandbox: Sandbox) -> None:
+    run = "echo began >> $WITNESS; until test -e $GATE; do sleep 0.05; done"
+    driver = sandbox.start("run", sandbox.session(bash(run)), epoch=1)
+    wait_until(lambda: bool(sandbox.witnessed()), "the command's beginning")
+    attempts = sandbox.ledger().attempts.values()
+    shim = next(one.start.identity.pid for one in attempts if one.start is not None and one.prepared.kind == "command")
+    driver.kill()
+    lost = sandbox.ledger_path.rename(sandbox.base / "ledger.away")
+    before = records(sandbox)
+    refused = sandbox.run("release", sandbox.state)
+    assert refused.code == 1 and f"process {shim} of the space, of epoch 1" in refused.sentence(), refused.err
+    assert records(sandbox) == before and is_running(shim)
+    lost.rename(sandbox.ledger_path)
+    sandbox.open_gate()
+    sandbox.drive()

@@ -225,3 +225,12 @@ class Cgroup(Leaf):
         kill_leaf(value, target, host, clock)
         if target.owner is not None and target.owner.pid_namespace == host.pid_namespace():
             kill_owner(target, host, clock)  # one that had not joined yet; a pid of another namespace means nothing here (S9)
+
+
+def read_members(top: str) -> list[int]:
+    """The processes in a cgroup and below it, as far as it can be read."""
+    found: list[int] = []
+    for directory, _, _ in os.walk(top):
+        with contextlib.suppress(OSError), open(f"{directory}/cgroup.procs", encoding="ascii") as file:
+            found.extend(map(int, file.read().split()))
+    return found
