@@ -4,13 +4,13 @@ import os
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from eventlog import events
 from recovery.facts import RootFact
 from recovery.opening import read_log
 from recovery.root import describe_root, observe_root
-from recovery.state import replace
 from recovery.workspace.side import read_root_identity
 from tests.crash.person import begun
 from tests.helpers import is_running, kill_process, wait_until
@@ -336,7 +336,7 @@ def test_rule_R6_a_workspace_whose_file_system_may_not_be_mounted_is_not_rebuilt
     begun(sandbox, CALLS)
     state = read_log(str(sandbox.state))
     elsewhere = events.RootIdentity(state.root_identity.id, 1, 1, "0")
-    moved = replace(state, root_recorded=elsewhere)
+    moved = msgspec.structs.replace(state, root_recorded=elsewhere)
     shutil.rmtree(sandbox.root)
     assert observe_root(str(sandbox.root), moved) is RootFact.UNMOUNTED
     said = describe_root(RootFact.UNMOUNTED, str(sandbox.root), moved)

@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from eventlog import events
@@ -14,7 +15,6 @@ from recovery.gather import _boot_fact
 from recovery.left_behind import is_stale
 from recovery.opening import read_log
 from recovery.settings import read_settings
-from recovery.state import replace
 from tests.helpers import is_running, wait_until
 from tests.recovery.sessions import Driver, Sandbox, bash
 from tests.recovery.space.test_kill_shapes import MARKS
@@ -197,5 +197,5 @@ def test_rule_C8_a_stale_image_is_not_restored_after_a_restart_of_the_machine(sa
     state = read_log(str(sandbox.state))
     assert is_stale(state.untracked)
     assert _boot_fact(state, None, None, FakeHost(boot="another")) is BootFact.SYNCED
-    assert _boot_fact(replace(state, untracked=()), None, None, FakeHost(boot="another")) is BootFact.OTHER
+    assert _boot_fact(msgspec.structs.replace(state, untracked=()), None, None, FakeHost(boot="another")) is BootFact.OTHER
     assert sandbox.run("drive", sandbox.state, SESSION_KILL_MARK=mark).code == 0
