@@ -13,10 +13,13 @@ from typing import Protocol
 from greenlet import getcurrent, greenlet
 
 from eventlog import steps
+from eventlog.errors import CrashworthyError
 from eventlog.process_identity import ProcessIdentity
 
 BOOT = "simulated-boot"
 NAMESPACE = 1
+DIED = 1
+"""How a process ends that an error of the project goes through; a driver has its own exit codes."""
 
 
 class Process:
@@ -83,7 +86,10 @@ class Table:
         process = Process(role, epoch, self._next_pid, mark, _Passing(self))
 
         def live() -> None:
-            process.code = work()
+            try:
+                process.code = work()
+            except CrashworthyError:
+                process.code = DIED  # a real one dies of it too, and what it leaves is judged; anything else is the harness's own trouble
             process.is_alive = False
             self.living.remove(process)
             self.buried.append(process)

@@ -1,5 +1,6 @@
 """The simulation notices known bugs in the engine that it runs, by the oracle that is meant to; and runs a copy of it that is sound."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,16 +15,35 @@ from chaos.results import TrialResult, Verdict
 from chaos.sim.options import RUNNER
 from chaos.zygote_client import ProcessZygote, zygote_command
 
+README = Path(__file__).parents[3] / "chaos" / "README.md"
 CUT = "kill shim.1@1:ended:1"
 ENDED = "kill driver@1:outcome.commit.before:1"
+WOKEN = "start; end driver@2; wake worker@1; end worker@1; end driver@1"
 CAUGHT = {
+    "acknowledged-and-lost": ("sim-commands", ENDED, "acknowledged"),
     "acknowledged-before-commit": ("sim-repeatable", ENDED, "acknowledged"),
     "adopted-without-scan": ("sim-repeatable", ENDED, "laundering"),
+    "contents-lost": ("sim-commands", ENDED, "workspace-equals-log"),
+    "deletion-lost": ("sim-commands", ENDED, "chain"),
+    "diff-lost": ("sim-commands", ENDED, "chain"),
+    "difference-recorded": ("sim-commands", CUT, "laundering"),
     "effect-before-intent": ("sim-commands", "kill driver@1:intent.commit.before:1", "witness"),
     "finished-run-again": ("sim-commands", ENDED, "witness"),
+    "floor-unchecked-at-start": ("sim-files", f"freeze worker@1:ledger.start.before:2; {WOKEN}", "fencing-exit"),
     "interrupted-left-behind": ("sim-commands", CUT, "reference"),
     "interrupted-skipped": ("sim-commands", CUT, "order"),
+    "outcome-before-effect": ("sim-files", ENDED, "laundering"),
+    "output-lost": ("sim-files", "kill driver@1:outcome.commit.before:3", "output"),
     "quarantine-unrecorded": ("sim-commands", CUT, "quarantine"),
+    "rebuild-records-found": ("sim-commands", CUT, "laundering"),
+    "rerun-without-restore": ("sim-repeatable", CUT, "order"),
+    "restore-never-ends": ("sim-commands", "kill shim.1@1:ended:1; kill worker@2:ledger.exit.before:1", "liveness"),
+    "restore-to-wrong-image": ("sim-commands", "kill shim.2@1:ended:1", "laundering"),
+    "restore-without-decision": ("sim-commands", CUT, "order"),
+    "scan-returns-head": ("sim-commands", ENDED, "workspace-equals-log"),
+    "voided-without-proof": ("sim-commands", "kill shim.1@1:command.act:1", "witness"),
+    "worker-claimable": ("sim-files", f"freeze worker@1:ledger.start.append.after:2; {WOKEN}", "workspace-equals-log"),
+    "worker-not-killed": ("sim-files", f"freeze worker@1:ledger.start.append.after:2; {WOKEN}", "workspace-equals-log"),
 }
 """The session and the plan that meet each bug, and who must notice."""
 
@@ -39,11 +59,19 @@ def simulate(engine: Path | None, name: str, plan: str, home: Path) -> TrialResu
 @pytest.mark.parametrize("name", CAUGHT)
 def test_a_known_bug_of_the_engine_is_noticed(name: str, tmp_path: Path) -> None:
     bug = load_bug(BUGS / f"{name}.toml")
-    plant(name, "engine", (*bug.selection.given, *bug.replace), tmp_path / "engine")
     session, plan, oracle = CAUGHT[name]
+    if bug.selection.given:
+        plant(name, "engine", bug.selection.given, tmp_path / "sound")
+        assert simulate(tmp_path / "sound", session, plan, tmp_path).verdict is Verdict.PASS
+    plant(name, "engine", (*bug.selection.given, *bug.replace), tmp_path / "engine")
     result = simulate(tmp_path / "engine", session, plan, tmp_path)
     assert result.verdict is Verdict.FAIL
     assert oracle in [one.oracle for one in result.oracles if one.verdict is Verdict.FAIL]
+
+
+def test_the_readme_names_the_bugs_that_are_noticed_and_who_notices() -> None:
+    listed = re.findall(r"^\| `([a-z-]+)` \| `([a-z-]+)` \| [a-z]+ \| sim", README.read_text(), re.MULTILINE)
+    assert dict(listed) == {name: oracle for name, (_, _, oracle) in CAUGHT.items()}
 
 
 @pytest.mark.parametrize("plan", [CUT, ENDED, "kill driver@1:intent.commit.before:1"])

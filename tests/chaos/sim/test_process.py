@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from chaos.sim.process import Process, Table
+from chaos.sim.process import DIED, Process, Table
 from eventlog import steps
+from eventlog.errors import CorruptError
 
 
 class Director:
@@ -103,3 +104,18 @@ def test_a_frozen_process_does_not_run(director: Director) -> None:
     process.is_frozen = False
     director.table.run()
     assert did == ["ran"] and not process.is_alive
+
+
+def test_a_process_dies_of_an_error_of_the_project_and_the_others_go_on(director: Director) -> None:
+    """A bug of the engine may have a worker meet one: what it leaves is judged. Anything else is the harness's own trouble."""
+
+    def meet(error: Exception) -> int:
+        raise error
+
+    dead = director.table.spawn("worker", 1, "", lambda: meet(CorruptError("found so")))
+    other = director.table.spawn("driver", 2, "", lambda: 0)
+    director.table.run()
+    assert (dead.code, dead.is_alive, other.code, director.table.living) == (DIED, False, 0, [])
+    director.table.spawn("worker", 2, "", lambda: meet(ValueError("of nobody")))
+    with pytest.raises(ValueError, match="of nobody"):
+        director.table.run()
