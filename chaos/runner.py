@@ -6,19 +6,18 @@ outlives them. It starts no thread, opens no log and runs no user code; it is fo
 
 import encodings.ascii  # noqa: F401 - else every fork imports it by itself, with the first file it opens as ASCII
 import functools
-import gc
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from chaos.answering import Answer, answer_lines
+from chaos.answering import Answer
 from chaos.judging import OracleProcess
 from chaos.results import Action, Trial
 from chaos.scenario import Scenario, from_json
+from chaos.serving import serve
 from chaos.trial import Bench, record_scenario, run_trial
-from recovery.space.kernel import become_subreaper, name_process
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -31,18 +30,10 @@ class _Request(msgspec.Struct, frozen=True):
     from_zero: bool = False
 
 
-def serve() -> None:
-    """Answer until standard input ends."""
-    become_subreaper()
-    name_process("chaos runner")
-    oracle = OracleProcess([entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")])
+def begin(oracle: OracleProcess) -> Callable[[bytes], Answer]:
+    """What answers its requests."""
     bench = Bench(oracle)
-    gc.collect()
-    gc.freeze()  # what is here now is shared by every fork and need not be looked at again
-    try:
-        answer_lines(lambda line: _answer(bench, line))
-    finally:
-        oracle.close()
+    return lambda line: _answer(bench, line)
 
 
 @functools.lru_cache(maxsize=64)
@@ -66,4 +57,4 @@ def _answer(bench: Bench, line: bytes) -> Answer:
 
 
 if __name__ == "__main__":
-    serve()
+    serve("chaos runner", begin)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from chaos.results import TrialResult
-from reports.load import KnownLabel, Run, ScenarioSteps
+from reports.load import KnownLabel, Run
 from reports.repeat import format_plan
 
 COMMAND_ROLE = "command"
@@ -138,9 +138,9 @@ def find_unreached(run: Run, cells: Iterable[Cell]) -> tuple[str, ...]:
 def list_aimed(run: Run) -> tuple[Aimed, ...]:
     """The cells that the run's own clean runs make it responsible for: each step that is killed (or treated as the set says) or frozen,
     but for those that are unreachable with a reason; under the label that recovery decided in the clean run, from where that stands."""
-    aimed = set()
+    aimed, labels = set(), _find_labels(run)
     for one in (one for one in run.scenarios if one.does not in OFF_STEPS):
-        left_out, label = {unreachable.step for unreachable in one.unreachable}, _find_label(run, one)
+        left_out, label = {unreachable.step for unreachable in one.unreachable}, labels.get((one.scenario, one.before), "")
         decided = next((place for place, step in enumerate(one.steps) if name_step(step) == DECIDED), len(one.steps))
         at = {step: label if place >= decided else "" for place, step in enumerate(one.steps)}
         aimed |= {Aimed(name_step(step), one.does, at[step]) for step in one.steps if step not in left_out}
@@ -157,10 +157,10 @@ def find_empty(run: Run) -> tuple[Aimed, ...]:
     return tuple(one for one in list_aimed(run) if one not in reached)
 
 
-def _find_label(run: Run, line: ScenarioSteps) -> str:
-    """What recovery decided first in the clean run of a set; "" where there was nothing to decide."""
-    clean = (one for one in run.results if not one.trial.number and one.trial.scenario == line.scenario)
-    return next((one.decisions[0] for one in clean if one.decisions and format_plan(one.trial.plan) == line.before), "")
+def _find_labels(run: Run) -> dict[tuple[str, str], str]:
+    """What recovery decided first in the clean run of each set, by scenario and what comes before; sets without a decision are left out."""
+    clean = (one for one in run.results if not one.trial.number and one.decisions)
+    return {(one.trial.scenario, format_plan(one.trial.plan)): one.decisions[0] for one in clean}
 
 
 def has_all_fired(result: TrialResult) -> bool:

@@ -1,21 +1,20 @@
 """The runner of the mode `corrupt`. It speaks the zygote's protocol (chaos/zygote_client.py); commands are forked from it, warm."""
 
-import gc
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from chaos.answering import Answer, answer_lines
+from chaos.answering import Answer
 from chaos.corrupt.commands import warm_up
 from chaos.corrupt.draw import ENTRY
 from chaos.corrupt.play import Bases, record_base, run_damage
 from chaos.judging import OracleProcess
 from chaos.results import Action, Trial
 from chaos.scenario import from_json
+from chaos.serving import serve
 from chaos.trial import Bench
-from recovery.space.kernel import become_subreaper, name_process
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -26,19 +25,11 @@ class _Request(msgspec.Struct, frozen=True):
     prefix: tuple[Action, ...] = ()
 
 
-def serve() -> None:
-    """Answer until standard input ends."""
-    become_subreaper()
-    name_process("chaos corrupt")
-    oracle = OracleProcess([entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")])
+def begin(oracle: OracleProcess) -> Callable[[bytes], Answer]:
+    """What answers its requests; commands are warmed up before anything is forked."""
     bases = Bases(Bench(oracle))
     warm_up()
-    gc.collect()
-    gc.freeze()  # what is here now is shared by every fork and need not be looked at again
-    try:
-        answer_lines(lambda line: _answer(bases, line))
-    finally:
-        oracle.close()
+    return lambda line: _answer(bases, line)
 
 
 def _answer(bases: Bases, line: bytes) -> Answer:
@@ -54,4 +45,4 @@ def _answer(bases: Bases, line: bytes) -> Answer:
 
 
 if __name__ == "__main__":
-    serve()
+    serve("chaos corrupt", begin)

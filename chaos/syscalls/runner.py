@@ -3,20 +3,20 @@
 One process runs one trial at a time: everything below it belongs to that trial, the tracer too. Several jobs are several runners.
 """
 
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from chaos.answering import Answer, answer_lines
+from chaos.answering import Answer
 from chaos.judging import OracleProcess
 from chaos.results import Trial
 from chaos.scenario import from_json
+from chaos.serving import serve
 from chaos.syscalls.enumerate import ENTRY
 from chaos.syscalls.play import record_syscalls, run_syscall_trial
 from chaos.trial import Bench
-from recovery.space.kernel import become_subreaper, name_process
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -27,16 +27,10 @@ class _Request(msgspec.Struct, frozen=True):
     converges_to: dict[str, Any] = {}
 
 
-def serve() -> None:
-    """Answer until standard input ends."""
-    become_subreaper()
-    name_process("chaos syscalls")
-    oracle = OracleProcess([entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")])
+def begin(oracle: OracleProcess) -> Callable[[bytes], Answer]:
+    """What answers its requests."""
     bench = Bench(oracle)
-    try:
-        answer_lines(lambda line: _answer(bench, line))
-    finally:
-        oracle.close()
+    return lambda line: _answer(bench, line)
 
 
 def _answer(bench: Bench, line: bytes) -> Answer:
@@ -52,4 +46,4 @@ def _answer(bench: Bench, line: bytes) -> Answer:
 
 
 if __name__ == "__main__":
-    serve()
+    serve("chaos syscalls", begin)

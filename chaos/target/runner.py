@@ -4,20 +4,20 @@ One process runs one trial at a time: everything below it belongs to that trial.
 """
 
 import os
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from chaos.answering import Answer, answer_lines
+from chaos.answering import Answer
 from chaos.judging import OracleProcess
 from chaos.results import Action, Trial, TrialResult, Verdict
+from chaos.serving import serve
 from chaos.target.check import Checker
 from chaos.target.log_check import LogCheck
 from chaos.target.target import Target
 from chaos.target.trial import make_transcript, record_target, run_target
 from chaos.transcript import write_transcript
-from recovery.space.kernel import become_subreaper, name_process
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -28,15 +28,9 @@ class _Request(msgspec.Struct, frozen=True):
     prefix: tuple[Action, ...] = ()
 
 
-def serve() -> None:
-    """Answer until standard input ends."""
-    become_subreaper()
-    name_process("chaos targets")
-    oracle = OracleProcess([entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")])
-    try:
-        answer_lines(lambda line: _answer(oracle, line))
-    finally:
-        oracle.close()
+def begin(oracle: OracleProcess) -> Callable[[bytes], Answer]:
+    """What answers its requests."""
+    return lambda line: _answer(oracle, line)
 
 
 def _answer(oracle: OracleProcess, line: bytes) -> Answer:
@@ -63,4 +57,4 @@ def _keep(target: Target, result: TrialResult, directory: Path, *, always: bool)
 
 
 if __name__ == "__main__":
-    serve()
+    serve("chaos targets", begin)

@@ -123,7 +123,7 @@ def test_misuse_is_one_sentence_and_254_and_leaves_nothing(tmp_path: Path) -> No
 
 
 def test_a_harness_that_cannot_work_is_255_with_its_traceback_in_the_run_directory(tmp_path: Path) -> None:
-    broken = (Replace("chaos/runner.py", "    become_subreaper()\n", "    sys.exit(3)\n"),)
+    broken = (Replace("chaos/runner.py", "    bench = Bench(oracle)\n", "    raise SystemExit(3)\n"),)
     plant("zygote-dies", "harness", broken, tmp_path / "copy")
     done = run_chaos(*KILL, "--out", "run", cwd=tmp_path, packages=tmp_path / "copy")
     assert done.returncode == 255, done.stdout + done.stderr
