@@ -1,14 +1,16 @@
 """The audit of determinism: a sample of trials is played twice, and the two histories are compared. Pure.
 
-What must hold: the sample is drawn by the seed before anything runs; a difference names the first event at which the two part; an audit
+What must hold: the sample is drawn by the seed before anything runs, by what trials are and not by their numbers: which of two processes
+passed its step first when they were recorded is chance; a difference names the first event at which the two part; an audit
 that compared nothing makes the run unknown.
 """
 
-import random
 from collections.abc import Sequence
 
 import msgspec
+from blake3 import blake3
 
+from chaos.actions import format_plan
 from chaos.divergence import find_divergence
 from chaos.results import Trial
 from chaos.transcript import Transcript
@@ -34,8 +36,13 @@ def key_of(trial: Trial) -> Key:
 
 def choose_audited(trials: Sequence[Trial], wanted: int, seed: int) -> frozenset[Key]:
     """`wanted` of the trials that are forked from the zygote, drawn by the seed; all of them where there are fewer."""
-    keys = sorted(key_of(trial) for trial in trials if trial.entry == ENTRY)
-    return frozenset(random.Random(f"{seed} audit").sample(keys, min(wanted, len(keys))))
+    drawn = sorted((trial for trial in trials if trial.entry == ENTRY), key=lambda trial: (_draw(trial, seed), trial.number))
+    return frozenset(map(key_of, drawn[:wanted]))
+
+
+def _draw(trial: Trial, seed: int) -> bytes:
+    """Chance, decided by the seed and what the trial does."""
+    return blake3(f"{seed} audit {trial.scenario} {trial.fault} {format_plan(trial.plan)}".encode()).digest()
 
 
 def compare(first: Transcript | str, again: Transcript) -> Compared:

@@ -26,16 +26,17 @@ LEAST = 3
 class Depth:
     """How deep a campaign kills: at most `kills` a trial. From the third kill on it goes on from `pairs` of the trials one kill less deep,
     and draws `draws` of the steps that each passes; 0 means all. With `least` 2 second kills are made so too: after every first one, at
-    every step of the recovery from it."""
+    every step of the recovery from it. `entry` is how the drivers of such trials are started."""
 
     kills: int = 2
     pairs: int = 0
     draws: int = 0
     least: int = LEAST
+    entry: str = "fork"
 
     def may_follow(self, trial: Trial) -> bool:
-        """Whether kills inside its recovery are looked for: from the second kill on they are for plain kills of a forked driver."""
-        return self.least > SECOND or (trial.fault in ("kill", "again", "deeper") and trial.entry == "fork")
+        """Whether kills inside its recovery are looked for: from the second kill on they are for plain kills of a driver started so."""
+        return self.least > SECOND or (trial.fault in ("kill", "again", "deeper") and trial.entry == self.entry)
 
 
 def choose_deeper(trials: Sequence[tuple[str, Trial]], wanted: int, seed: int) -> list[Trial]:

@@ -196,7 +196,7 @@ def _choose_frozen(
             reasons[step] = "platform"
         elif step not in window:
             reasons[step] = "not in this scenario"
-        elif _ends_session(parsed, steps):
+        elif _ends_session(parsed, steps) or (trial_set.race and _comes_again(parsed, steps)):
             reasons[step] = "process already gone by then"
         elif lock_of(parsed) and (step not in named or trial_set.race):
             reasons[step] = "lock held"
@@ -231,6 +231,13 @@ def _ends_session(step: Step, steps: Sequence[str]) -> bool:
     """Whether the session has its end in the log already at this step, so that no successor can supersede its driver."""
     finish = f"driver@{step.epoch}:finish.commit.after:1"
     return finish in steps and steps.index(format_step(step)) >= steps.index(finish)
+
+
+def _comes_again(step: Step, steps: Sequence[str]) -> bool:
+    """Whether the process passes this name once more after the session's end. In a race that later pass may be the one that has this
+    ordinal: what the recording's driver cleared away of an older one that had ended is not there to be cleared while that one sleeps."""
+    alike = [parsed for parsed in map(parse_step, steps) if (parsed.role, parsed.epoch, parsed.name) == (step.role, step.epoch, step.name)]
+    return any(_ends_session(parsed, steps) for parsed in alike)
 
 
 def _kill_at(step: str, done: Action, trial_set: TrialSet, steps: Sequence[str]) -> tuple[Action, ...]:

@@ -47,5 +47,8 @@ def _tell_event(event: Mapping[str, Any]) -> Iterator[str]:
             yield f"OUTSIDE CHANGE recorded (seq {event.get('seq')}): {', '.join(map(str, event.get('changes', [])))}"
         case "call_settled":
             yield f"SETTLED call {payload.get('call')} attempt {payload.get('attempt')}: {payload.get('ended')} (seq {event.get('seq')})"
+        case "target_started":
+            steps = ", ".join(payload.get("steps", ()))
+            yield f"STARTED {event.get('seq')}: ended with {payload.get('ended')}{f', announced {steps}' if steps else ''}"
         case _:
             return

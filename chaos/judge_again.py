@@ -16,6 +16,7 @@ import typer
 from chaos.console import exit_code_of, write_json
 from chaos.judging import Judgement, OracleProcess
 from chaos.results import RUN_FORMAT, OracleVerdict, TrialResult, Verdict, merge_verdicts
+from chaos.target.target import read_target
 from chaos.transcript import Transcript, place_question, read_transcript
 from eventlog.errors import MisuseError
 
@@ -48,6 +49,8 @@ def judge(
     place = Path(directory)
     transcript = read_transcript(place)
     place = place if place.is_dir() else place.parent
+    if read_target(transcript.scenario, directory) is not None:
+        raise MisuseError(f"{directory}: is of a target, whose check is run with its trial only; use chaos replay {directory} --explain")
     if not transcript.question:
         raise MisuseError(f"{directory}: was kept without what the oracle was asked, by an older version; use chaos replay {directory}")
     judged = conclude(place, transcript, ask_oracle(place, transcript.question))

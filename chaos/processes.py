@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from chaos.results import Alive
+from eventlog.process_identity import open_pidfd
 
 DEATH_SECS = 20.0
 STOP_POLL_SECS = 0.001
@@ -133,9 +134,8 @@ def end_everything(root: int, without: int) -> list[int]:
     left = list_descendants(root, without)
     while remaining := list_descendants(root, without):
         for pid in remaining:
-            try:
-                descriptor = os.pidfd_open(pid)
-            except ProcessLookupError:
+            descriptor = open_pidfd(pid)
+            if descriptor is None:
                 continue
             try:
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
@@ -191,9 +191,8 @@ def wait_all_ended(pids: Sequence[int], seconds: float) -> bool:
     """Wait until every one of some processes has ended; False when one has not after `seconds`."""
     deadline = time.monotonic() + seconds
     for pid in pids:
-        try:
-            descriptor = os.pidfd_open(pid)
-        except ProcessLookupError:
+        descriptor = open_pidfd(pid)
+        if descriptor is None:
             continue
         try:
             wait_readable(descriptor, max(0.0, deadline - time.monotonic()), f"the end of process {pid}")

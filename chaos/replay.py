@@ -18,6 +18,8 @@ from chaos.powerloss.enumerate import ENTRY as POWER
 from chaos.results import Verdict
 from chaos.scenario import from_json
 from chaos.syscalls.level import SYSCALL
+from chaos.target.client import TargetZygote
+from chaos.target.target import Target, read_target
 from chaos.transcript import Transcript, read_transcript
 from chaos.volume import NAMESPACE
 from chaos.zygote_client import ProcessZygote, ZygoteError, zygote_command
@@ -32,7 +34,10 @@ def replay(
 ) -> int:
     """Play a kept trial again. Ends with its verdict now; with 2 when it went another way (DIVERGED) and did not fail."""
     recorded = read_transcript(Path(file))
-    if recorded.result.trial.entry == SYSCALL:
+    target = read_target(recorded.scenario, file)
+    if target is not None and (engine or from_zero):
+        raise MisuseError(f"{file}: this trial is of a target, which has no engine copy and no saved state; leave the option away")
+    if target is None and recorded.result.trial.entry == SYSCALL:
         step = recorded.result.trial.plan[0].at if recorded.result.trial.plan else ""
         raise MisuseError(f"{file}: this trial was killed by strace, not at a step; repeat it with chaos --level syscall --step {step}")
     if recorded.result.trial.entry == POWER:
@@ -41,7 +46,7 @@ def replay(
     if recorded.result.trial.entry == COPY:
         step = recorded.result.trial.plan[-1].at
         raise MisuseError(f"{file}: this trial lost its power on a real file system; repeat it with chaos --mode {COPY_MODE} --step {step}")
-    replayed = _play_again(recorded, check_engine(engine), from_zero)
+    replayed = _play_target(target, recorded) if target else _play_again(recorded, check_engine(engine), from_zero)
     divergence = find_divergence(recorded, replayed)
     if explain_it:
         print("\n".join(explain(replayed)))
@@ -50,8 +55,21 @@ def replay(
         print(f"DIVERGED {divergence}")
         print(f"verdict then {then}, now {now}{f' ({replayed.result.reason})' if replayed.result.reason else ''}")
         return exit_code_of(Verdict.FAIL if now is Verdict.FAIL else Verdict.UNKNOWN)
-    print(f"REPLAYED the same {len(replayed.events)} events; verdict then {then}, now {now}")
+    what = "starts" if target else "events"
+    print(f"REPLAYED the same {len(replayed.events)} {what}; verdict then {then}, now {now}")
     return exit_code_of(now)
+
+
+def _play_target(target: Target, recorded: Transcript) -> Transcript:
+    with open_area() as area, tempfile.TemporaryDirectory(prefix="chaos-replay-") as errors:
+        runner = TargetZygote(target, Path(errors) / "runner.txt")
+        try:
+            runner.run_target(recorded.result.trial, area, "replay")
+        except ZygoteError as error:
+            raise MisuseError(f"the trial could not be played again: {error}") from error
+        finally:
+            runner.close()
+        return read_transcript(area)
 
 
 def _play_again(recorded: Transcript, engine: Path | None, from_zero: bool) -> Transcript:

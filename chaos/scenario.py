@@ -24,13 +24,10 @@ from recovery.script import (
     call_from_json,
     call_to_json,
     decode_bytes,
-    load_toml,
-    parse_bound,
     parse_calls,
-    parse_limits,
-    parse_mode,
     parse_on_interrupted,
 )
+from recovery.session_file import load_toml, parse_bound, parse_limits, parse_mode
 from recovery.workspace.profile import Profile, parse_profile
 
 _PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*\Z")

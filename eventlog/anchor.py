@@ -6,7 +6,6 @@ against an anchor it is not. The file is as good as the place where it lies: who
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -28,8 +27,7 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hash: str
 
 
-@dataclass(frozen=True, slots=True)
-class Anchored:
+class Anchored(msgspec.Struct, frozen=True):
     """A head that was seen once."""
 
     stream: StreamId
@@ -37,8 +35,7 @@ class Anchored:
     hash: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
+class Anchor(msgspec.Struct, frozen=True):
     """What a file of heads says: of which log, and which."""
 
     log_id: LogId

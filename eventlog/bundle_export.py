@@ -11,8 +11,8 @@ import errno
 import filecmp
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
 
+import msgspec
 import zstandard
 from blake3 import blake3
 
@@ -33,8 +33,7 @@ Fetch = Callable[[ContentId], Iterable[bytes]]
 """Yields the bytes of a content that the log keeps elsewhere, proved by its name before the last of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
+class Exported(msgspec.Struct, frozen=True):
     """A bundle that was made: `digest` (32 bytes) names it, `file_bytes` is the size of the file."""
 
     header: form.Header
@@ -109,8 +108,7 @@ def export_moved(writer: Writer, stream: StreamId, file: str, ids: Ids, clock: C
     return exported
 
 
-@dataclass(frozen=True, slots=True)
-class _Elsewhere:
+class _Elsewhere(msgspec.Struct, frozen=True):
     """Contents that the log has not and that go out all the same."""
 
     contents: frozenset[bytes] = frozenset()
@@ -251,12 +249,11 @@ EVENT_HEAD_ROOM = 4096
 """What an event's record has beside its payload, generously."""
 
 
-@dataclass(slots=True)
-class _Tally:
+class _Tally(msgspec.Struct):
     """What was written so far."""
 
     header: form.Header | None = None
-    counts: form.Counts = field(default_factory=form.Counts)
+    counts: form.Counts = msgspec.field(default_factory=form.Counts)
     meta_bytes: int = 0
     digest: bytes = b""
 
@@ -311,7 +308,7 @@ def _event_records(reader: Reader, row: StreamRow, head: Seq, tally: _Tally, wan
         for change in stored.changes:
             yield form.encode_record(form.CHANGE, encode_change(change))
         counts = tally.counts
-        tally.counts = replace(counts, events=counts.events + 1, changes=counts.changes + len(stored.changes))
+        tally.counts = msgspec.structs.replace(counts, events=counts.events + 1, changes=counts.changes + len(stored.changes))
         previous = stored.hash
         if stored.seq == head:
             break
@@ -346,11 +343,11 @@ def _content_records(reader: Reader, wanted: dict[ContentId, int], tally: _Tally
         size, counts = wanted[content], tally.counts
         is_fetched = content in elsewhere.contents
         if not is_fetched and not reader.has_blob(content) and (reason := reader.dropped_reason(content)) is not None:
-            tally.counts = replace(counts, given_up=counts.given_up + 1)
+            tally.counts = msgspec.structs.replace(counts, given_up=counts.given_up + 1)
             given_up = form.GivenUp(content, size, form.checked_reason(reason))
             yield form.encode_record(form.GIVEN_UP, form.encode_given_up(given_up))
             continue
-        tally.counts = replace(counts, contents=counts.contents + 1, content_bytes=counts.content_bytes + size)
+        tally.counts = msgspec.structs.replace(counts, contents=counts.contents + 1, content_bytes=counts.content_bytes + size)
         yield form.encode_record(form.CONTENT, form.encode_content(content, size))
         total = 0
         for piece in _recut(elsewhere.fetch(content) if is_fetched else reader.content(content)):

@@ -7,8 +7,9 @@ encodes to the same bytes, so that the same events and contents always make the 
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from eventlog import codec, events
 from eventlog.errors import CorruptError
@@ -60,8 +61,7 @@ RECORD_HEAD = struct.Struct(">BI")
 Reason = Literal["compacted", "lost", "checkpointed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """What a bundle holds: the events of `origin` up to `head_seq`, whose hash is `head_hash`; `floor` is the floor there."""
 
     origin: Origin
@@ -70,8 +70,7 @@ class Header:
     floor: Epoch
 
 
-@dataclass(frozen=True, slots=True)
-class GivenUp:
+class GivenUp(msgspec.Struct, frozen=True):
     """A content that an event refers to and that the exporting log had given up on record."""
 
     content: ContentId
@@ -79,8 +78,7 @@ class GivenUp:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(msgspec.Struct, frozen=True):
     """What a bundle holds, in numbers; `content_bytes` uncompressed."""
 
     events: int = 0
@@ -135,8 +133,7 @@ def encode_event(verbatim: VerbatimEvent) -> bytes:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class EventFields:
+class EventFields(msgspec.Struct, frozen=True):
     """An event record, nothing of it checked against anything yet."""
 
     seq: int

@@ -12,7 +12,8 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog import bundle_format as form
 from eventlog import events
@@ -33,8 +34,7 @@ TRIES = 3
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(msgspec.Struct, frozen=True):
     """What an import made: the fork `session`, at seq `forked_at` of the read-only stream `prefix`, which `is_reused` when it was there."""
 
     header: form.Header
@@ -47,8 +47,7 @@ class Imported:
     forked_at: Seq
 
 
-@dataclass(frozen=True, slots=True)
-class _Survey:
+class _Survey(msgspec.Struct, frozen=True):
     """A bundle that was read to its end and is sound, and where it goes. `prefix` holds its events, already when `is_found`."""
 
     header: form.Header

@@ -11,8 +11,8 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
+import msgspec
 import zstandard
 from blake3 import blake3
 
@@ -119,7 +119,7 @@ class Walk:
                 changes = tuple(self._take_change(index) for index in range(found.changes))
                 verbatim = check.take(found, changes)
                 form.want_contents(self._wanted, verbatim.stored)
-            self.counts = replace(self.counts, events=self.counts.events + 1, changes=self.counts.changes + len(changes))
+            self.counts = msgspec.structs.replace(self.counts, events=self.counts.events + 1, changes=self.counts.changes + len(changes))
             yield verbatim
         with self._bundle.naming(f"seq {check.seq}"):
             check.finish()
@@ -140,7 +140,8 @@ class Walk:
                 content, size = form.decode_content(self._take_meta(form.CONTENT))
                 self._check_announced(content, size)
                 self._count_total(size)
-                self.counts = replace(self.counts, contents=self.counts.contents + 1, content_bytes=self.counts.content_bytes + size)
+                counts = self.counts
+                self.counts = msgspec.structs.replace(counts, contents=counts.contents + 1, content_bytes=counts.content_bytes + size)
             yield content, size, self._pieces(content, size)
 
     def finish(self) -> None:
@@ -181,7 +182,7 @@ class Walk:
         given_up = form.decode_given_up(self._take_meta(form.GIVEN_UP))
         self._check_announced(given_up.content, given_up.size)
         self.given_up.append(given_up)
-        self.counts = replace(self.counts, given_up=self.counts.given_up + 1)
+        self.counts = msgspec.structs.replace(self.counts, given_up=self.counts.given_up + 1)
 
     def _check_announced(self, content: ContentId, size: int) -> None:
         if content <= self._last_content:

@@ -1,7 +1,8 @@
 """What became of each call of a stream, for people: tool, attempts, decision, end, size, duration. Pure, over stored events."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog import events
 from eventlog.image import Change
@@ -9,8 +10,7 @@ from eventlog.reader import StoredEvent
 from eventlog.values import CallNumber, Seq
 
 
-@dataclass(frozen=True, slots=True)
-class CallHistory:
+class CallHistory(msgspec.Struct, frozen=True):
     """One call. `size` is the bytes of the files that its settlement put into the image, each path counted. `duration_ms` is the time
     between the intent of its last attempt and its settlement by the clocks of its drivers, for people only. `decision` is the label
     under which it was settled. An open call has no decision, end, settlement or duration. `is_undone`: a restore took it back later."""
@@ -27,8 +27,7 @@ class CallHistory:
     is_undone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Annotated:
+class Annotated(msgspec.Struct, frozen=True):
     """A stored event, with what else is known of the call it belongs to; None where it does not apply."""
 
     stored: StoredEvent
@@ -41,8 +40,7 @@ class Annotated:
     started_seq: Seq | None = None
 
 
-@dataclass(slots=True)
-class _Begun:
+class _Begun(msgspec.Struct):
     """A call whose attempts are being read."""
 
     tool: str

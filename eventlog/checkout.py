@@ -20,7 +20,8 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+
+import msgspec
 
 from eventlog import durable, steps
 from eventlog.attributes import ROOT_IDENTITY_XATTR, TRACKED_PREFIX, loosen_directory, open_node, set_attributes, set_link_time
@@ -44,8 +45,7 @@ _PRIVATE_FILE = 0o600
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedOut:
+class CheckedOut(msgspec.Struct, frozen=True):
     """What was written: the number of paths but the root's own, and the bytes of all files, hard links counted once."""
 
     paths: int
@@ -153,8 +153,7 @@ def _clear(tree: Beneath, image: Image, made: list[bytes], parent: int, temporar
         pass  # the error on its way says more; what could not be removed bears the name of an unfinished checkout
 
 
-@dataclass(slots=True)
-class _Maker:
+class _Maker(msgspec.Struct):
     """One tree being made; `made` lists its paths in the order in which they came to be."""
 
     reader: Reader
@@ -162,7 +161,7 @@ class _Maker:
     tree: Beneath
     made: list[bytes]
     size: int = 0
-    directories: list[bytes] = field(default_factory=list)
+    directories: list[bytes] = msgspec.field(default_factory=list)
 
     def make_all(self) -> CheckedOut:
         """Everything in byte order of path, which puts a directory before what is in it; then the directories, deepest first."""

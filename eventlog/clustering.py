@@ -8,7 +8,7 @@ import re
 
 import apsw
 
-from eventlog.connection import SCHEMA_3, expected_triggers, read_trigger, schema_of, state_format
+from eventlog.connection import SCHEMA_3, expected_triggers, read_schema, read_trigger, schema_of, state_format
 
 KEYS = {"image_change": ("stream", "seq", "idx")}
 """The primary keys of the tables that format 3 keeps WITHOUT ROWID."""
@@ -43,5 +43,5 @@ def cluster(connection: apsw.Connection, name: str) -> None:
         connection.execute(f"ALTER TABLE clustered_{table} RENAME TO {table}").fetchall()
     for (statement,) in around:
         connection.execute(str(statement)).fetchall()
-    connection.execute(SCHEMA_3.read_text("utf-8")).fetchall()
+    connection.execute(read_schema(SCHEMA_3)).fetchall()
     state_format(connection, 3, name)

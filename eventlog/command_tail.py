@@ -5,9 +5,9 @@ import json
 import math
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Annotated
 
+import msgspec
 import typer
 
 from eventlog.call_history import annotate
@@ -26,12 +26,11 @@ UntilEndOption = Annotated[bool, typer.Option("--until-end", help="stop when the
 ForOption = Annotated[float, typer.Option("--for", metavar="SECONDS", min=0.0, help="stop after this long; else when interrupted")]
 
 
-@dataclass(slots=True)
-class Lag:
+class Lag(msgspec.Struct):
     """How long after they were made (`at_ms`) new events were seen, in milliseconds. What stood before the first look has no lag."""
 
     events: int = 0
-    found_ms: list[int] = field(default_factory=list)
+    found_ms: list[int] = msgspec.field(default_factory=list)
 
     def note(self, followed: Followed) -> None:
         self.events += 1

@@ -1,10 +1,10 @@
 """`eventlog verify`: walk a log, say what is wrong; remember how far it is sound, and compare with what was seen before."""
 
 import json
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from eventlog.anchor import check_anchor, check_owner, load_anchor, move_anchor
@@ -24,8 +24,7 @@ AnchorOption = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
+class _Told(msgspec.Struct, frozen=True):
     """What is said beside the findings: of the memory and of the anchor. "" for what was not asked for."""
 
     since: str = ""
@@ -45,16 +44,16 @@ def verify(log: LogArgument, since: SinceOption = False, anchor: AnchorOption = 
         mark, told = _remembered(path, reader) if since else (None, _Told())
         found = verify_log(reader, mark)
         if seen is not None:
-            found = replace(found, findings=(*found.findings, *check_anchor(reader, seen)))
+            found = msgspec.structs.replace(found, findings=(*found.findings, *check_anchor(reader, seen)))
         log_id = reader.log_id
     if since and not found.findings:
-        told = replace(told, memory=_remember(path, log_id, found.mark))
+        told = msgspec.structs.replace(told, memory=_remember(path, log_id, found.mark))
     if anchor is not None and found.findings:
-        told = replace(told, anchor=f"{show_text(str(anchor))}: the anchor stays as it is", anchor_state="kept")
+        told = msgspec.structs.replace(told, anchor=f"{show_text(str(anchor))}: the anchor stays as it is", anchor_state="kept")
     elif anchor is not None:
         moved = move_anchor(str(anchor), log_id, found.mark, seen)
         said, state = _anchor_words(str(anchor), is_new=seen is None, moved=moved)
-        told = replace(told, anchor=said, anchor_state=state)
+        told = msgspec.structs.replace(told, anchor=said, anchor_state=state)
     print(json.dumps(_as_json(path, found, told)) if as_json else "\n".join(_lines(path, found, told)))
     return 1 if found.findings else 0
 

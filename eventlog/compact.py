@@ -24,9 +24,9 @@ Steps: `cluster.commit.*`, `compact.commit.*`, `vacuum.commit.*`, `rebuild.commi
 """
 
 import os
-from dataclasses import dataclass
 
 import apsw
+import msgspec
 
 from eventlog import connection, wal
 from eventlog.errors import BusyError, FullError
@@ -42,8 +42,7 @@ VACUUM_PAGES = 512
 TRIES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Reclaimable:
+class Reclaimable(msgspec.Struct, frozen=True):
     """What a compaction gives up: numbers, and stored bytes by the session that alone needed them; what several shared; what
     nothing names. `orphans_left` is True when the latter stays because somebody else has the log open."""
 
@@ -60,8 +59,7 @@ class Reclaimable:
         return sum(self.by_session.values()) + self.shared_bytes + self.orphan_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Compacted:
+class Compacted(msgspec.Struct, frozen=True):
     """What was given up and how the files stand: bytes of the database before and after, free pages that stay in it, and the WAL. `note`
     says why free pages stay, or is empty."""
 

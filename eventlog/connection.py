@@ -9,7 +9,6 @@ import errno
 import os
 import re
 import sys
-from pathlib import Path
 
 import apsw
 
@@ -24,9 +23,7 @@ from eventlog.values import FORMAT, READABLE_FORMATS, WRITABLE_FORMATS
 
 OLDEST_SQLITE = (3, 51, 3)
 APPLICATION_ID = 0x43574C31
-SCHEMA = Path(__file__).with_name("schema.sql")
-SCHEMA_2 = Path(__file__).with_name("schema_2.sql")
-SCHEMA_3 = Path(__file__).with_name("schema_3.sql")
+SCHEMA, SCHEMA_2, SCHEMA_3 = "schema.sql", "schema_2.sql", "schema_3.sql"
 _CLUSTERED = ") WITHOUT ROWID;"
 PAGE_BYTES = 16384
 BUSY_MS = 5000
@@ -124,13 +121,19 @@ def create_scratch(path: str, damaged: str) -> apsw.Connection:
     return connection
 
 
+def read_schema(name: str) -> str:
+    """The statements of one of the files beside this one."""
+    with open(os.path.join(os.path.dirname(__file__), name), encoding="utf-8") as file:  # pathlib: 3 ms of every start
+        return file.read()
+
+
 def schema_of(log_format: int) -> str:
     """The statements that make the tables, indices, triggers and views of a format, each format by what it adds to the one before. Format
     3 keeps the rows of `image_change` in the tree of their primary key: one page less in a commit, and a smaller first image."""
-    text = SCHEMA.read_text("utf-8")
+    text = read_schema(SCHEMA)
     if log_format < 3:
         text = text.replace(_CLUSTERED, ");")
-    return text + "".join(file.read_text("utf-8") for file in (SCHEMA_2, SCHEMA_3)[: log_format - 1])
+    return text + "".join(map(read_schema, (SCHEMA_2, SCHEMA_3)[: log_format - 1]))
 
 
 def create(path: str, log_format: int = FORMAT, *, is_synced: bool = True) -> apsw.Connection:
@@ -184,7 +187,7 @@ def _upgrade(connection: apsw.Connection, name: str) -> None:
     try:
         if connection.pragma("user_version") == 1:  # nobody else has done it meanwhile
             connection.execute("ALTER TABLE stream ADD COLUMN origin_log TEXT; ALTER TABLE stream ADD COLUMN origin_stream TEXT").fetchall()
-            connection.execute(SCHEMA_2.read_text("utf-8")).fetchall()
+            connection.execute(read_schema(SCHEMA_2)).fetchall()
             state_format(connection, 2, name)
         connection.execute("COMMIT").fetchall()
     except BaseException:

@@ -1,8 +1,9 @@
 """From facts to words: what is wrong with a log, how bad it is, what to do. Pure."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from eventlog.connection import APPLICATION_ID
 from eventlog.examination import Facts
@@ -17,8 +18,7 @@ LEAST_ROOM_BYTES = 16 << 20
 _MAGIC = b"SQLite format 3\0"
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(msgspec.Struct, frozen=True):
     """One thing to know of a log: what, which, how bad, and what to do next. A remark is no `is_problem`: a healthy log may have some."""
 
     kind: str

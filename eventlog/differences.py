@@ -4,9 +4,9 @@
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 from blake3 import blake3
 
 from eventlog.image import Entry, Image
@@ -19,8 +19,7 @@ Aspect = Literal["kind", "content", "mode", "target", "link", "xattrs", "owner",
 _KINDS = {"f": "file", "d": "directory", "l": "symlink", "p": "FIFO"}
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """One path whose entries differ; `before` or `after` is None where the path is not in that image. At least one is there."""
 
     path: bytes

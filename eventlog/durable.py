@@ -14,8 +14,9 @@ import ctypes
 import errno
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+import msgspec
 
 from eventlog import steps
 
@@ -30,8 +31,7 @@ _RENAME_NOREPLACE = 1
 _AT_FDCWD = -100
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True):
     """One operation of this module as an observer is told of it.
 
     `descriptor` is what is written, truncated (to `offset`) or synced, a file or a directory; `data` is written at `offset`, or at the

@@ -373,15 +373,18 @@ class PauseRequested(msgspec.Struct, frozen=True):
 
 
 class ApprovalAsked(msgspec.Struct, frozen=True):
-    """Call `call`, of which no attempt has begun, waits for a person's word. `input` is what it would do."""
+    """Call `call`, of which no attempt has begun, waits for a person's word. `input` is what it would do; `request_id` and `request_digest`
+    are what its intent will have, "" for a call of the script."""
 
     kind: ClassVar[str] = "approval_asked"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     at_ms: Instant
     call: Number
     script_index: Count | None
     tool: str
     input: dict[str, Any]
+    request_id: str
+    request_digest: str
 
 
 class ApprovalAnswered(msgspec.Struct, frozen=True):
@@ -648,6 +651,21 @@ def _upcast_session_opened_3(payload: bytes) -> Event:
     )  # fmt: skip
 
 
+class _ApprovalAsked1(msgspec.Struct, frozen=True):
+    """`approval_asked` version 1, before calls that no script names could be asked about."""
+
+    at_ms: Instant
+    call: Number
+    script_index: Count | None
+    tool: str
+    input: dict[str, Any]
+
+
+def _upcast_approval_asked_1(payload: bytes) -> Event:
+    old = _approval_asked_1.decode(payload)
+    return ApprovalAsked(old.at_ms, old.call, old.script_index, old.tool, old.input, request_id="", request_digest="")
+
+
 class _CheckpointTaken1(msgspec.Struct, frozen=True):
     """`checkpoint_taken` version 1, before it said what it cost."""
 
@@ -722,6 +740,7 @@ def _upcast_restore_finished_2(payload: bytes) -> Event:
     return RestoreFinished(old.at_ms, old.decision_seq, old.root, old.restored, old.displaced, old.rounds, old.restored, 0, accepted=False)
 
 
+_approval_asked_1 = msgspec.json.Decoder(_ApprovalAsked1)
 _restore_finished_2 = msgspec.json.Decoder(_RestoreFinished2)
 _call_settled_1 = msgspec.json.Decoder(_CallSettled1)
 _attempt_started_1 = msgspec.json.Decoder(_AttemptStarted1)
@@ -734,6 +753,7 @@ _checkpoint_taken_1 = msgspec.json.Decoder(_CheckpointTaken1)
 _mode_switched_1 = msgspec.json.Decoder(_ModeSwitched1)
 UPCASTS: dict[tuple[str, int], Callable[[bytes], Event]] = {
     ("call_settled", 1): _upcast_call_settled_1,
+    ("approval_asked", 1): _upcast_approval_asked_1,
     ("attempt_started", 1): _upcast_attempt_started_1,
     ("attempt_started", 2): _upcast_attempt_started_2,
     ("session_opened", 1): _upcast_session_opened_1,
@@ -758,6 +778,8 @@ UNFENCED_KINDS = frozenset({InputAdmitted.kind, Noted.kind, PauseRequested.kind,
 _encoder = msgspec.json.Encoder()
 _decoders: dict[str, msgspec.json.Decoder[Event]] = {event.kind: msgspec.json.Decoder(event) for event in EVENT_TYPES}
 _versions = {event.kind: event.version for event in EVENT_TYPES}
+READ_NEWEST: dict[str, Callable[[bytes], Event]] = {kind: decoder.decode for kind, decoder in _decoders.items()}
+"""What reads a payload of a kind's newest version, as the payload of every event that is appended is."""
 DECODERS: dict[tuple[bytes, int], Callable[[bytes], Event]] = {
     **{(event.kind.encode(), event.version): _decoders[event.kind].decode for event in EVENT_TYPES},
     **{(kind.encode(), version): upcast for (kind, version), upcast in UPCASTS.items()},
@@ -782,11 +804,17 @@ def find_misplacement(kind: str, seq: int, epoch: int, floor: int) -> str:
     return "" if epoch == floor else f"epoch {epoch} where the newest driver_started has {floor}"
 
 
+_RELATED = frozenset({CallSettled.kind, CallUndone.kind, Quarantined.kind, RestoreFinished.kind, RecoveryDecided.kind})
+"""The kinds with numbers that can contradict each other: most events are spared the rest of the question."""
+
+
 def find_contradiction(event: Event, seq: int) -> str:
     """Why the numbers of an event cannot be true together at `seq`, each being possible by itself; "" when they can.
 
     Asked before an append, and of what comes from somebody else. Its payload alone tells: no other event is looked at.
     """
+    if event.kind not in _RELATED:
+        return ""
     match event:
         case CallSettled(output=Output() as output):
             apart = output.stderr

@@ -2,7 +2,8 @@
 
 import os
 import stat
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog import connection
 from eventlog.holder import describe
@@ -15,8 +16,7 @@ LOCK_SECS = 2.0
 _POLL_SECS = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """A log's files. Sizes in bytes, None for a file that is not there; `holder` is "" when nobody holds the write lock for long;
     `names` counts the hard links of the database.
     """

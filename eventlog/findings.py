@@ -1,7 +1,8 @@
 """What a walk of a log can find wrong: one value for each piece of damage."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from eventlog.values import ContentId, Seq, StreamId
 
@@ -10,8 +11,7 @@ FindingKind = Literal["database", "chain", "image", "fork", "content", "tail"]
 `fork`: a first event that disagrees with its parent. `content`: a blob. `tail`: events that were seen once are gone or are others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One piece of damage: where it is, what is wrong, the last good record before it."""
 
     where: str

@@ -11,7 +11,8 @@ event that was seen last, else the follower ends with ReplacedError. A log that 
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog import events
 from eventlog.errors import CorruptError, MisuseError, ReplacedError
@@ -29,8 +30,7 @@ END_KINDS = (events.SessionFinished.kind, events.SessionFailed.kind, events.Sess
 """What ends a session for who follows it. Notes may still come after it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Followed:
+class Followed(msgspec.Struct, frozen=True):
     """An event of a stream; when it was seen (Unix milliseconds), and whether it was committed after the first look."""
 
     stream: StreamId

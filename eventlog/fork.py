@@ -6,9 +6,9 @@ a fork begins without one, in whatever mode, and takes its own.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from eventlog import events
@@ -78,20 +78,19 @@ def _refused(parent: StreamId, found: str, before: Seq, after: Seq | None) -> Mi
     )
 
 
-@dataclass(slots=True)
-class _Walk:
+class _Walk(msgspec.Struct):
     """What is known of a stream after some of its events."""
 
     seq: Seq = Seq(0)
-    image: dict[bytes, Entry] = field(default_factory=dict)
+    image: dict[bytes, Entry] = msgspec.field(default_factory=dict)
     first: events.SessionOpened | events.SessionForked | None = None
-    untracked: list[events.Untracked] = field(default_factory=list)
-    untracked_since: list[tuple[int, list[events.Untracked]]] = field(default_factory=list)
-    chosen: dict[int, int] = field(default_factory=dict)
-    calls: dict[int, events.ForkedCall] = field(default_factory=dict)
-    inputs: list[events.ForkedInput] = field(default_factory=list)
-    open_calls: dict[int, events.AttemptStarted] = field(default_factory=dict)
-    owed: set[int] = field(default_factory=set)
+    untracked: list[events.Untracked] = msgspec.field(default_factory=list)
+    untracked_since: list[tuple[int, list[events.Untracked]]] = msgspec.field(default_factory=list)
+    chosen: dict[int, int] = msgspec.field(default_factory=dict)
+    calls: dict[int, events.ForkedCall] = msgspec.field(default_factory=dict)
+    inputs: list[events.ForkedInput] = msgspec.field(default_factory=list)
+    open_calls: dict[int, events.AttemptStarted] = msgspec.field(default_factory=dict)
+    owed: set[int] = msgspec.field(default_factory=set)
     mode: events.Mode = "transactional"
 
     def take(self, stored: StoredEvent) -> None:

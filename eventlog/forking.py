@@ -4,7 +4,8 @@ The parent is read through the verified chain before the log is opened for writi
 still so when the fork's one commit is made. Nothing is copied: the fork's image names the same contents. Steps: `fork.commit.*`.
 """
 
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog.errors import InternalError, MisuseError, ReplacedError
 from eventlog.events import SessionForked
@@ -20,8 +21,7 @@ from eventlog.values import SESSION_NAME, LogId, Seq, StreamId
 from eventlog.writer import Writer
 
 
-@dataclass(frozen=True, slots=True)
-class Forked:
+class Forked(msgspec.Struct, frozen=True):
     """A fork: its name, its parent and the event it goes on from, its image's root (hex) and the number of calls it began with."""
 
     stream: StreamId
@@ -31,8 +31,7 @@ class Forked:
     calls: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
+class _Source(msgspec.Struct, frozen=True):
     """What was read of the parent."""
 
     log_id: LogId

@@ -8,6 +8,9 @@ from eventlog.show import show_text
 
 HeldFiles = tuple[tuple[int, int] | None, ...]
 """Device and inode of database, WAL and index; None for a side file that is not there."""
+SETTLED_NS = 50_000_000
+"""A directory's time tells of its changes once it is older by this much than the WAL's newest write: more than a tick of any kernel's clock
+(1 to 10 ms), so that whatever is changed in it from then on bears another time."""
 
 
 def resolve_log(path: str) -> str:
@@ -39,6 +42,44 @@ def check_one_name(path: str) -> None:
 def look_at_files(path: str) -> HeldFiles:
     """What stands at `path` now. Raises LogMissingError when the database does not."""
     return look_at_names((path, path + "-wal", path + "-shm"))
+
+
+class Held:
+    """The files that a writing handle holds, and how to ask before each commit whether they still stand at their names.
+
+    Names are exchanged, made and removed in their directory only, and that gives it another ctime: while the directory at its path is the
+    one that was there when all three names were last compared, with the ctime it had then, the names lead where they led, and one look
+    tells it. A ctime says so once it is settled: by the times of one file system, the WAL was written at least SETTLED_NS after it and
+    before the names were compared. A directory that changes all the time only costs the look at the names.
+
+    `files` are those that stood there when this was made. Raises LogMissingError when the database did not.
+    """
+
+    __slots__ = ("_directory", "_names", "_settled", "files")
+
+    def __init__(self, path: str) -> None:
+        self._names = (path, path + "-wal", path + "-shm")
+        self._directory = os.path.dirname(path)
+        self._settled: tuple[int, int, int] | None = None
+        self.files = look_at_names(self._names)
+
+    def are_in_place(self) -> bool:
+        """Whether the names lead to the files held. Raises LogMissingError when the database's leads nowhere."""
+        try:
+            found = os.stat(self._directory)
+        except FileNotFoundError:
+            return look_at_names(self._names) == self.files
+        directory = found.st_ctime_ns, found.st_ino, found.st_dev
+        return directory == self._settled or self._compare(directory)
+
+    def _compare(self, directory: tuple[int, int, int]) -> bool:
+        """The names compared, one by one; `directory` was looked at before."""
+        self._settled = None
+        if look_at_names(self._names) != self.files:
+            return False
+        if self.files[1] is not None and os.stat(self._names[1]).st_ctime_ns - directory[0] > SETTLED_NS:
+            self._settled = directory
+        return True
 
 
 def look_at_names(names: tuple[str, str, str]) -> HeldFiles:

@@ -10,8 +10,9 @@ Everything is read through the verified chain (I9): an image is folded from even
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal, assert_never
+
+import msgspec
 
 from eventlog import events
 from eventlog.errors import CompactedError, CorruptError, MisuseError
@@ -25,20 +26,17 @@ _CALL = re.compile(r"call:([0-9]{1,18})(?::(before|after))?\Z")
 _SEQ = re.compile(r"[0-9]{1,18}\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class AtHead:
+class AtHead(msgspec.Struct, frozen=True):
     """The newest event."""
 
 
-@dataclass(frozen=True, slots=True)
-class AtSeq:
+class AtSeq(msgspec.Struct, frozen=True):
     """One event."""
 
     seq: Seq
 
 
-@dataclass(frozen=True, slots=True)
-class AtCall:
+class AtCall(msgspec.Struct, frozen=True):
     """Before or after a call."""
 
     call: CallNumber

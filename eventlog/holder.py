@@ -1,6 +1,7 @@
 """Who holds a lock: what can be told of a process that does not let go (rule L4). Describes; judges and ends nobody."""
 
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog.ports import Host
 from eventlog.process_identity import ProcessIdentity, read_start_ticks
@@ -9,8 +10,7 @@ from eventlog.show import show_text
 SHOWN_COMMAND = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(msgspec.Struct, frozen=True):
     """The process that held a lock when it was asked for.
 
     `pid` is 0 when it is in another pid namespace or on another machine; `start_ticks` is None when it cannot be told which process

@@ -13,8 +13,9 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Literal, get_args
+
+import msgspec
 
 from eventlog import durable
 from eventlog.errors import CorruptError
@@ -28,8 +29,7 @@ Purpose = Literal["drive", "append", "fork", "import", "compact", "move"]
 DRIVE: Purpose = "drive"
 
 
-@dataclass(frozen=True, slots=True)
-class Writing:
+class Writing(msgspec.Struct, frozen=True):
     """A process that writes or means to. `epoch` is the one that it intends to have, 0 for one that is no driver."""
 
     nonce: str

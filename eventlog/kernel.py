@@ -9,7 +9,8 @@ import errno
 import os
 import stat
 import struct
-from dataclasses import dataclass
+
+import msgspec
 
 _AT_FDCWD = -100
 _AT_SYMLINK_NOFOLLOW = 0x100
@@ -32,8 +33,7 @@ _library = ctypes.CDLL(None, use_errno=True)
 _call = getattr(_library, "statx", None)
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(msgspec.Struct, frozen=True):
     """One inode as seen through one path. Times in nanoseconds since 1970; `mode` has the type bits too."""
 
     device: int

@@ -8,10 +8,10 @@ ever uncertain; and no files are there to be exchanged.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from blake3 import blake3
 
 from eventlog import codec, events, steps
@@ -37,8 +37,7 @@ from eventlog.store import Capability, ReadingHandle, Store, WritingHandle
 from eventlog.values import ZERO_HASH, ContentId, Epoch, LogId, Seq, StreamId
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One event as stored: what the SQLite store has in `event` and `image_change`."""
 
     id: bytes
@@ -50,8 +49,7 @@ class Row:
     hash: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
+class _Prepared(msgspec.Struct, frozen=True):
     """A record, encoded and with its id."""
 
     id: bytes
@@ -64,8 +62,7 @@ class _Prepared:
     output: ContentId | None
 
 
-@dataclass(slots=True)
-class _Stream:
+class _Stream(msgspec.Struct):
     """A stream: its events, and for each request id the seq that admitted it."""
 
     id: StreamId
@@ -73,8 +70,8 @@ class _Stream:
     forked_at: Seq | None
     domain: bytes
     floor: Epoch = Epoch(0)
-    rows: list[Row] = field(default_factory=list)
-    requests: dict[str, Seq] = field(default_factory=dict)
+    rows: list[Row] = msgspec.field(default_factory=list)
+    requests: dict[str, Seq] = msgspec.field(default_factory=dict)
 
     @property
     def head_hash(self) -> bytes:
@@ -85,14 +82,13 @@ class _Stream:
         return _Stream(self.id, self.parent, self.forked_at, self.domain, self.floor, list(self.rows), dict(self.requests))
 
 
-@dataclass(slots=True)
-class _Log:
+class _Log(msgspec.Struct):
     """All that is committed."""
 
     id: LogId
-    streams: dict[StreamId, _Stream] = field(default_factory=dict)
-    places: dict[bytes, tuple[StreamId, Seq]] = field(default_factory=dict)
-    blobs: dict[ContentId, codec.Blob] = field(default_factory=dict)
+    streams: dict[StreamId, _Stream] = msgspec.field(default_factory=dict)
+    places: dict[bytes, tuple[StreamId, Seq]] = msgspec.field(default_factory=dict)
+    blobs: dict[ContentId, codec.Blob] = msgspec.field(default_factory=dict)
     is_locked: bool = False
 
 

@@ -74,7 +74,7 @@ def encode_checked(event: events.Event, changes: Iterable[Change], name: str) ->
         check_nesting(payload)
         if isinstance(event, events.InputAdmitted):
             check_numbers(event.input)
-        events.DECODERS[event.kind.encode(), event.version](payload)
+        events.READ_NEWEST[event.kind](payload)
         if contradiction := events.find_contradiction(event, events.HIGHEST):
             raise ValueError(contradiction)
         for change in changes:

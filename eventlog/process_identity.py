@@ -4,6 +4,7 @@ Nothing is signalled by number: a pidfd is opened first, then the identity compa
 """
 
 import contextlib
+import errno
 import os
 import select
 from collections.abc import Iterator
@@ -11,6 +12,10 @@ from collections.abc import Iterator
 import msgspec
 
 from eventlog.ports import Host
+
+_NO_PROCESS = (errno.ESRCH, errno.ENOENT, errno.EINVAL)
+"""What pidfd_open says of a number that is no process's: nobody has it, or it is a thread's by now (pids and thread ids are one sequence):
+ENOENT from Linux 6.15 on, EINVAL before."""
 
 
 class ProcessIdentity(msgspec.Struct, frozen=True):
@@ -53,15 +58,24 @@ def identify_self(host: Host) -> ProcessIdentity:
     return identity
 
 
+def open_pidfd(pid: int) -> int | None:
+    """A pidfd of the process `pid`, or None where no process has that number (any more)."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno not in _NO_PROCESS:
+            raise
+        return None
+
+
 @contextlib.contextmanager
 def open_process(identity: ProcessIdentity, host: Host) -> Iterator[int | None]:
     """A pidfd of exactly this process, or None when it is dead (another boot, no such pid, or the pid is somebody else's now)."""
     if identity.boot_id != host.boot_id():
         yield None
         return
-    try:
-        descriptor = os.pidfd_open(identity.pid)
-    except ProcessLookupError:
+    descriptor = open_pidfd(identity.pid)
+    if descriptor is None:
         yield None
         return
     try:

@@ -9,7 +9,6 @@ import os
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 import apsw
@@ -31,8 +30,7 @@ PAGE_CHANGES = 4 * PAGE_EVENTS
 """Image changes read with a page of events: where it has more, each event's are read for themselves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """Where the events of an imported stream were written: their hashes are over these names."""
 
     log_id: LogId
@@ -51,8 +49,7 @@ class StreamRow(msgspec.Struct, frozen=True):
     origin: Origin | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(msgspec.Struct, frozen=True):
     """A place of a stream: an event's seq and hash, and its epoch."""
 
     seq: Seq
@@ -77,8 +74,7 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     changes: tuple[Change, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class VerbatimEvent:
+class VerbatimEvent(msgspec.Struct, frozen=True):
     """An event with the columns that its hash covers exactly as stored, which decoding upcasts."""
 
     stored: StoredEvent

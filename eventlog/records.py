@@ -3,7 +3,6 @@
 What each append makes is a Struct: a frozen dataclass takes up to ten times as long to make."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -33,8 +32,7 @@ class Appended(msgspec.Struct, frozen=True):
     hash: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
+class Dropped(msgspec.Struct, frozen=True):
     """A content that the log does not hold, on record: `reason` is compacted, lost or checkpointed."""
 
     content: ContentId
@@ -43,8 +41,7 @@ class Dropped:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True):
     """Where an input stands, and whether this call put it there."""
 
     appended: Appended

@@ -15,7 +15,8 @@ contents.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog import events
 from eventlog.errors import CorruptError
@@ -26,24 +27,21 @@ from eventlog.verify import claimed_root
 DEFAULT_IMAGES = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """How many distinct images, and outputs (None: all), of each stream are kept beside what is always kept."""
 
     images: int = DEFAULT_IMAGES
     outputs: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ImageStep:
+class ImageStep(msgspec.Struct, frozen=True):
     """An event with image changes: its seq, and the root it states (None: it states none, and counts as an image of its own)."""
 
     seq: Seq
     root: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
+class Outline(msgspec.Struct, frozen=True):
     """A stream as the policy sees it. `settled` is the newest event after which neither a call nor a restore was open; `targets` are
     those of open restores; `outputs` the contents of the calls' outputs, in order."""
 
@@ -161,8 +159,7 @@ def keep_contents(steps: Iterable[ContentStep], points: Iterable[Seq]) -> frozen
     return frozenset(kept)
 
 
-@dataclass(frozen=True, slots=True)
-class GivenUp:
+class GivenUp(msgspec.Struct, frozen=True):
     """What goes: contents that events name, chunks that only lists among them need, and blobs that nothing names."""
 
     contents: frozenset[ContentId]

@@ -9,8 +9,9 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+
+import msgspec
 
 from eventlog import codec, events
 from eventlog.blobs import batch_blobs
@@ -32,8 +33,7 @@ _EMPTY = codec.encode_blob(b"")
 SIDE_SUFFIXES = ("", "-wal", "-shm", "-journal", ".verified")
 
 
-@dataclass(frozen=True, slots=True)
-class KeptStream:
+class KeptStream(msgspec.Struct, frozen=True):
     """What became of one stream. Events `kept + 1` to `lost_to` are lost, `why` says what stopped it ("" when all is kept).
 
     `prefix` is the read-only stream that holds the kept events ("" when there are none); `session` the one that goes on from it at seq
@@ -50,8 +50,7 @@ class KeptStream:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LostContent:
+class LostContent(msgspec.Struct, frozen=True):
     """A content that an event names and that is gone: `path` in an image, or the output of a call (None)."""
 
     stream: StreamId
@@ -61,8 +60,7 @@ class LostContent:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Salvaged:
+class Salvaged(msgspec.Struct, frozen=True):
     """A new log `path` with the id `log_id`, what it holds of each stream of the log `origin`, and which contents are gone."""
 
     path: str
@@ -77,8 +75,7 @@ class Salvaged:
         return not self.lost and all(stream.kept == stream.lost_to for stream in self.streams)
 
 
-@dataclass(slots=True)
-class _Plan:
+class _Plan(msgspec.Struct):
     """A stream whose prefix is known."""
 
     stream: StreamId
@@ -88,7 +85,7 @@ class _Plan:
     lost_to: int
     why: str
     is_moved: bool
-    readable: list[tuple[int, int]] = field(default_factory=list)
+    readable: list[tuple[int, int]] = msgspec.field(default_factory=list)
 
 
 def salvage(
@@ -111,7 +108,7 @@ def salvage(
             known = {one.stream for one in plans}
             gone = [KeptStream(name, 0, seq, "the session is gone") for name, seq in seen.items() if name not in known]
             made = _build(target, sources, plans, ids, clock)
-            return replace(made, streams=(*made.streams, *gone))
+            return msgspec.structs.replace(made, streams=(*made.streams, *gone))
         finally:
             sources.close()
 

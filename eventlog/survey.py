@@ -4,7 +4,8 @@ What is appended after the survey is not in it: whoever acts on a survey takes `
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog.codec import Blob, decode_chunk_list
 from eventlog.errors import CorruptError
@@ -21,8 +22,7 @@ _CONTENT_PAGE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(msgspec.Struct, frozen=True):
     """What stands in a log up to `heads` (the newest seq seen of each stream). `owners` has every content that an event names, with
     the streams that do. `kept` is what the policy keeps of them."""
 
@@ -32,8 +32,7 @@ class Survey:
     kept: frozenset[ContentId]
 
 
-@dataclass(frozen=True, slots=True)
-class Blobs:
+class Blobs(msgspec.Struct, frozen=True):
     """What is stored: of each blob the size of its content and the bytes it takes, and the chunks of each list."""
 
     sizes: dict[ContentId, tuple[int, int]]

@@ -6,8 +6,9 @@ worst, and contents may be hostile. Lines end at a newline and nowhere else.
 
 import difflib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from eventlog.show import show_text
 
@@ -16,8 +17,7 @@ TEXT_LINES = 10_000
 CONTEXT_LINES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class NotText:
+class NotText(msgspec.Struct, frozen=True):
     """Why a content is not compared line by line: it is no text, it is beyond the bounds, or compaction gave it up."""
 
     reason: Literal["binary", "long", "given up"]

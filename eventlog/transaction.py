@@ -14,13 +14,14 @@ import apsw
 
 from eventlog import connection, steps, wal
 from eventlog.errors import BusyError, InternalError, ReplacedError, UncertainCommitError
-from eventlog.held_files import look_at_names, resolve_log
+from eventlog.held_files import Held, resolve_log
 from eventlog.ports import Clock
 from eventlog.reader import Reader
 from eventlog.records import Unlock
 from eventlog.show import show_text
 
 T = TypeVar("T")
+_BEGIN = "BEGIN IMMEDIATE"
 
 
 class Transactions:
@@ -33,6 +34,7 @@ class Transactions:
         self, handle: apsw.Connection, path: str, unlock: Unlock | None, clock: Clock, busy_ms: int, name: str | None = None
     ) -> None:
         self._handle = handle
+        self._cursor = handle.cursor()  # one for all: what is written goes one statement after another, under `_alone`
         self._unlock = unlock
         self._clock = clock
         self._busy_ms = busy_ms
@@ -42,8 +44,7 @@ class Transactions:
         self.path = resolve_log(path)
         self.name = show_text(path) if name is None else name
         self.reader = Reader(handle, path, self.name)
-        self._names = (self.path, self.path + "-wal", self.path + "-shm")
-        self._held = look_at_names(self._names)
+        self._held = Held(self.path)
         if connection.has_moved(handle):
             raise self._replaced()
         self._wal_watch = wal.Watch()
@@ -60,7 +61,7 @@ class Transactions:
     def _check_files(self) -> None:
         """L5: inside the transaction, the files held (database, WAL, index) are the files at the path. What stood there when this handle
         was made was compared with the database that SQLite holds then; a file that is held open keeps its inode to itself."""
-        if look_at_names(self._names) != self._held:
+        if not self._held.are_in_place():
             raise self._replaced()
 
     def _replaced(self) -> ReplacedError:
@@ -73,19 +74,23 @@ class Transactions:
         self._guard()  # again: another thread's commit may have failed while this one waited for its turn
         try:
             is_inside = not self._handle.get_autocommit()
+            if not is_inside:
+                self._cursor.execute(_BEGIN)
         except apsw.Error as error:
-            raise self._failed(error) from error
+            failure = self._failed(error)
+            if not isinstance(failure, BusyError) or self._unlock is None or not self._unlock(failure):
+                raise failure from error
+            until_unlocked(self._take_lock, self._unlock)
         if is_inside:
             raise InternalError(f"{self.name}: this handle is in the middle of a transaction: nothing is written from inside it")
-        until_unlocked(self._take_lock, self._unlock)
 
     def _take_lock(self) -> None:
-        self._run("BEGIN IMMEDIATE")
+        self._run(_BEGIN)
 
     def _run(self, sql: str, bindings: tuple[object, ...] = ()) -> None:
         """One statement that answers no row: it is done when `execute` returns."""
         try:
-            self._handle.execute(sql, bindings)
+            self._cursor.execute(sql, bindings)
         except apsw.Error as error:
             raise self._failed(error) from error
 
@@ -93,7 +98,10 @@ class Transactions:
         if not rows:
             return
         try:
-            self._handle.executemany(sql, rows).fetchall()
+            if len(rows) == 1:  # as most are: without the machinery for many
+                self._cursor.execute(sql, rows[0])
+            else:
+                self._cursor.executemany(sql, rows).fetchall()
         except apsw.Error as error:
             raise self._failed(error) from error
 
@@ -124,7 +132,7 @@ class Transactions:
     def _commit(self, purpose: str, event_ids: tuple[bytes, ...]) -> None:
         steps.reach(f"{purpose}.commit.locked")
         try:
-            self._handle.execute("COMMIT")
+            self._cursor.execute("COMMIT")
         except apsw.FullError as error:
             self._rollback()
             if not self._stands(event_ids):

@@ -1,6 +1,7 @@
 """Where a log's room goes: by session, what is shared, what nothing names, free pages and the WAL. Reads only."""
 
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog import wal
 from eventlog.reader import Reader
@@ -12,8 +13,7 @@ _EVENTS = "SELECT count(*), coalesce(sum(length(CAST(payload AS BLOB))), 0) FROM
 _CHANGES = "SELECT count(*), coalesce(sum(length(path)), 0) FROM image_change WHERE stream = ?"
 
 
-@dataclass(frozen=True, slots=True)
-class SessionUsage:
+class SessionUsage(msgspec.Struct, frozen=True):
     """One session: its events and image changes with the bytes of payloads and paths; the contents its events name, and the stored bytes
     (chunks included) that it alone needs and that it shares with other sessions; how many of its contents were given up."""
 
@@ -29,8 +29,7 @@ class SessionUsage:
     pins: int
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """A whole log, in bytes. `shared_bytes` are stored once, however many sessions share them; `unnamed_bytes` are those of blobs that no
     event needs; `free_bytes` are free pages inside `database_bytes`. `pinned_by` are processes that read from the WAL right now."""
 

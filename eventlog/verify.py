@@ -6,7 +6,8 @@ Memory holds one image, one page of events and two bits for each blob, however l
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+
+import msgspec
 
 from eventlog import events
 from eventlog.connection import expected_triggers
@@ -23,24 +24,21 @@ from eventlog.verify_forks import check_fork
 _SQLITE_IOERR = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(msgspec.Struct, frozen=True):
     """How far a stream was verified, and the root of the image there ("" for one that cannot be named)."""
 
     position: Position
     root: str
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(msgspec.Struct, frozen=True):
     """How far a log was verified: each stream's head, and the newest blob."""
 
     heads: Mapping[StreamId, Head]
     blob: BlobMark | None
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
+class Verified(msgspec.Struct, frozen=True):
     """What was walked, and what was found wrong (nothing, for a sound log).
 
     `orphans` are blobs that no event needs (a crashed append leaves them; compaction takes them back), `orphan_bytes` what they take; both
@@ -56,18 +54,17 @@ class Verified:
     orphans: int | None = 0
     orphan_bytes: int | None = 0
     given_up: int = 0
-    mark: Mark = field(default_factory=lambda: Mark({}, None))
+    mark: Mark = msgspec.field(default_factory=lambda: Mark({}, None))
 
 
-@dataclass(slots=True)
-class _Walk:
+class _Walk(msgspec.Struct):
     """What one run of verify has seen."""
 
     since: Mark
     counted: int = 0
-    findings: list[Finding] = field(default_factory=list)
-    heads: dict[StreamId, Head] = field(default_factory=dict)
-    blobs: BlobWalk = field(default_factory=BlobWalk)
+    findings: list[Finding] = msgspec.field(default_factory=list)
+    heads: dict[StreamId, Head] = msgspec.field(default_factory=dict)
+    blobs: BlobWalk = msgspec.field(default_factory=BlobWalk)
 
 
 def verify(reader: Reader, since: Mark | None = None) -> Verified:

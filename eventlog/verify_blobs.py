@@ -7,8 +7,8 @@ whole proves the list of chunks, and nothing but its own proves a chunk that is 
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 from blake3 import blake3
 
 from eventlog import codec
@@ -34,22 +34,20 @@ _BODIES = "SELECT rowid, hash, codec, size, bytes FROM blob WHERE rowid BETWEEN 
 _BODY = "SELECT rowid, hash, codec, size, bytes FROM blob WHERE hash = ?"
 
 
-@dataclass(frozen=True, slots=True)
-class BlobMark:
+class BlobMark(msgspec.Struct, frozen=True):
     """The newest blob that was there: its row and its name."""
 
     row: int
     content: ContentId
 
 
-@dataclass(slots=True)
-class BlobWalk:
+class BlobWalk(msgspec.Struct):
     """What is known of contents and blobs so far."""
 
-    needed: RowSet = field(default_factory=RowSet)
-    checked: RowSet = field(default_factory=RowSet)
-    missing: set[ContentId] = field(default_factory=set)
-    given_up: set[ContentId] = field(default_factory=set)
+    needed: RowSet = msgspec.field(default_factory=RowSet)
+    checked: RowSet = msgspec.field(default_factory=RowSet)
+    missing: set[ContentId] = msgspec.field(default_factory=set)
+    given_up: set[ContentId] = msgspec.field(default_factory=set)
     sound: int = 0
     sound_bytes: int = 0
     orphans: int = 0
@@ -58,8 +56,7 @@ class BlobWalk:
     places_named: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(msgspec.Struct, frozen=True):
     row: int
     blob: codec.Blob
 
@@ -227,8 +224,7 @@ def _damaged(reader: Reader, content: ContentId | None, what: str, walk: BlobWal
     return Finding(f"stream {place.stream} seq {place.seq}", what, "content", place.stream, place.seq, content)
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(msgspec.Struct, frozen=True):
     """Who needs a content: the path of an image change, or None for the output of a call."""
 
     stream: StreamId

@@ -8,9 +8,9 @@ without a log handle (L6); it answers also when the reader is stopped. Steps: `w
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import apsw
+import msgspec
 
 from eventlog import connection, steps
 from eventlog.errors import CorruptError
@@ -26,8 +26,7 @@ OPEN_MARK = 128
 """The byte that every connection to the log locks, shared, as long as it is open."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(msgspec.Struct, frozen=True):
     """A process that holds a lock; `pid` is 0 when it cannot be seen from here (another pid namespace). `command` may be empty."""
 
     pid: int
@@ -39,15 +38,13 @@ class Holder:
         return f"pid {self.pid}" + (f" ({show_text(self.command)[:200]})" if self.command else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Tidied:
+class Tidied(msgspec.Struct, frozen=True):
     """Everything in the WAL is in the database, and its file is empty. `wal_bytes` is its size before."""
 
     wal_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Pinned:
+class Pinned(msgspec.Struct, frozen=True):
     """The WAL could not be emptied, or has grown large: its size, and the processes that read from it or write."""
 
     wal_bytes: int

@@ -383,7 +383,7 @@ class Writer(Transactions):
         except BaseException as error:
             self._abandon(error)
             raise
-        self._commit(purpose, tuple(item.id for item in prepared))
+        self._commit(purpose, tuple([item.id for item in prepared]))
         if prepared and prepared[-1].kind != events.SessionMoved.kind:  # nothing follows session_moved, and the check says so by name
             self._known.keep(StreamRow(row.id, epoch, appended[-1].seq, appended[-1].hash, row.parent, row.forked_at))
         return appended
@@ -444,7 +444,10 @@ class Writer(Transactions):
     def _find_recorded(self, stream: StreamId, prepared: list[Prepared]) -> list[Appended]:
         """What stands in the log of an append that was sent before; empty when nothing of it does. All of it stands in a row, or nothing
         (L7)."""
-        if not prepared or not prepared[0].is_repeatable and not any(item.kind == events.InputAdmitted.kind for item in prepared):
+        for item in prepared:
+            if item.is_repeatable or item.kind == _ADMITTED:
+                break
+        else:
             return []
         found = [self._find_same(stream, item) for item in prepared] if prepared[0].is_repeatable else []
         standing = [appended for appended in found if appended is not None]
@@ -562,6 +565,7 @@ class Writer(Transactions):
             previous, floor = digest, epoch
         return appended
 
+_ADMITTED = events.InputAdmitted.kind
 _INSERT_EVENT = "INSERT INTO event (stream, seq, id, epoch, kind, version, payload, prev_hash, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _ADVANCE = "UPDATE stream SET head_seq = ?, head_hash = ?, floor = ? WHERE id = ? AND head_hash = ? AND floor = ?"
 _INSERT_AND_ADVANCE = f"{_INSERT_EVENT}; {_ADVANCE}"

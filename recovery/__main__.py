@@ -1,6 +1,5 @@
 """The `recovery` command: run a scripted session, drive it again after a crash, explain what a driver would do."""
 
-import dataclasses
 import json
 import os
 import sys
@@ -8,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from eventlog import console, steps
@@ -47,7 +47,8 @@ from recovery.driver.order import Order, Ports
 from recovery.note import DEFAULT_BYTES
 from recovery.opening import check_log_exists, find_vault
 from recovery.plan import explain, forecast
-from recovery.script import Session, load_session, parse_on_interrupted
+from recovery.script import Session, parse_on_interrupted
+from recovery.session_file import load_session
 from recovery.settings import Settings, read_limits, read_settings
 from recovery.space.condemned import Trust
 
@@ -175,7 +176,7 @@ def plan(state: StateArgument, as_json: Annotated[bool, typer.Option("--json", h
     found = forecast(place, ports.host, lambda session: find_vault(session, settings.checkpoints, ports.clock))
     if as_json:
         facts = found.facts.named() if found.facts else None
-        print(json.dumps({**dataclasses.asdict(found), "facts": facts}))
+        print(json.dumps({**msgspec.to_builtins(found), "facts": facts}))
     else:
         print("\n".join(explain(found)))
     return found.exit_code
@@ -509,7 +510,7 @@ def _settings() -> Settings:
 
 def _override(session: Session, settings: Settings) -> Session:
     """Environment beats file (driver contract). Directories from the environment are relative to the current one."""
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         session,
         name=settings.name or session.name,
         workspace=os.path.abspath(settings.workspace) if settings.workspace else session.workspace,

@@ -1,37 +1,34 @@
 """The scripted agent: which call of the script comes next. Pure over the folded state."""
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from recovery.script import OnInterrupted
 from recovery.state import CallState, Rejection, SessionState
 
 
-@dataclass(frozen=True, slots=True)
-class RunNext:
+class RunNext(msgspec.Struct, frozen=True):
     """Run the call with this index of the script; where a person edited it, `edited` in its place."""
 
     index: int
     edited: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AskApproval:
+class AskApproval(msgspec.Struct, frozen=True):
     """The call with this index of the script begins only when a person approves, and nobody was asked yet."""
 
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitAnswer:
+class AwaitAnswer(msgspec.Struct, frozen=True):
     """A person was asked about call `call`, with this index of the script, and has not answered yet."""
 
     call: int
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class AskPerson:
+class AskPerson(msgspec.Struct, frozen=True):
     """The last call was interrupted, or undone by a restore, and the session file does not say what then.
 
     `undone_by` is that restore's decision (seq; the newest, where several took calls back), `again` the script index from which `reissue`
@@ -45,8 +42,7 @@ class AskPerson:
     undone: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptDone:
+class ScriptDone(msgspec.Struct, frozen=True):
     """Every call of the script has its end."""
 
 

@@ -42,13 +42,16 @@ def request_digest(call: Call) -> str:
     return blake3(json.dumps(call_to_json(call), sort_keys=True).encode()).hexdigest()
 
 
-def run_call(context: Context, script_index: int | None, call: Call, request_id: str = "") -> None:
-    """Run one new call to its end, under its caller's own id. Its number is one above every call the log or the ledger has seen (S3)."""
+def run_call(context: Context, script_index: int | None, call: Call, request_id: str = "", asked: Call | None = None) -> None:
+    """Run one new call to its end, under its caller's own id; `asked` is what its caller asked for, where a person edited it.
+
+    Its number is one above every call the log or the ledger has seen (S3).
+    """
     state = context.journal.state
     number = max(len(state.calls), context.ledger.state.highest_call) + 1
     if number != len(state.calls) + 1:
         raise InternalError(f"the ledger has seen call {number - 1}, the log only {len(state.calls)}: recovery should have met this first")
-    start_attempt(context, number, 1, script_index, call, request_id)
+    start_attempt(context, number, 1, script_index, call, request_id, request_digest(asked or call))
     finish_attempt(context, LIVE)
 
 
@@ -60,18 +63,18 @@ def run_again(context: Context) -> None:
             f"call {call.number} attempt {call.last.number} was neither restored nor voided: a second attempt would break I4"
         )
     again = call_from_json(call.input, f"call {call.number}")
-    start_attempt(context, call.number, call.last.number + 1, call.script_index, again, call.request_id)
+    start_attempt(context, call.number, call.last.number + 1, call.script_index, again, call.request_id, call.request_digest)
     finish_attempt(context, LIVE)
 
 
-def start_attempt(context: Context, number: int, attempt: int, script_index: int | None, call: Call, request_id: str) -> None:
+def start_attempt(context: Context, number: int, attempt: int, script_index: int | None, call: Call, request_id: str, digest: str) -> None:
     """Commit the intent, with outside changes found before it, then announce the attempt to the ledger.
 
     Raises NeedsPersonError, with nothing done, for a Python tool whose program is not this one."""
     check_tool(context, number, call)
     if not isinstance(call, BashCall):
         ready_side(context)  # before the intent: a side directory that cannot be had leaves no call open
-    key, started, place = commit_look(lambda: _commit_intent(context, number, attempt, script_index, call, request_id))
+    key, started, place = commit_look(lambda: _commit_intent(context, number, attempt, script_index, call, request_id, digest))
     intent = {
         "id": place.id.hex(),
         "seq": place.seq,
@@ -82,7 +85,7 @@ def start_attempt(context: Context, number: int, attempt: int, script_index: int
     if isinstance(call, BashCall):
         _prepare(context, key, "command", number, attempt, digest_request(command_request(context, number, call, key)), intent)
     else:
-        _prepare(context, key, "file", number, attempt, started.request_digest, intent)
+        _prepare(context, key, "file", number, attempt, request_digest(call), intent)
 
 
 def check_tool(context: Context, number: int, call: Call) -> None:
@@ -99,7 +102,7 @@ def is_confined(context: Context, call: BashCall) -> bool:
 
 
 def _commit_intent(
-    context: Context, number: int, attempt: int, script_index: int | None, call: Call, request_id: str
+    context: Context, number: int, attempt: int, script_index: int | None, call: Call, request_id: str, digest: str
 ) -> tuple[str, events.AttemptStarted, Appended]:
     found = capture_outside(context)
     refuse_unstable(find_unstable(context, found.scan.image, KEY_VARIABLE), number)
@@ -113,7 +116,7 @@ def _commit_intent(
         call_to_json(call),
         call.policy,
         key,
-        request_digest(call),
+        digest,
         redacted=False,
         request_id=request_id,
     )

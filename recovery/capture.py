@@ -6,8 +6,9 @@ C5), from the third on it needs a person.
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from eventlog import events
 from eventlog.blobs import batch_blobs, encode_content
@@ -60,8 +61,7 @@ def refuse_over_limit(context: Context) -> None:
             raise LimitCrossedError(crossing)
 
 
-@dataclass(frozen=True, slots=True)
-class Capture:
+class Capture(msgspec.Struct, frozen=True):
     """The workspace as scanned: its root hash, what changed since the head image, and blobs small enough for the same commit."""
 
     scan: Scan

@@ -13,8 +13,10 @@ from eventlog.errors import MisuseError
 from eventlog.show import show_text
 from recovery.asking import append_judged, check_going_on
 from recovery.driver.order import Ports
-from recovery.script import call_to_json, load_toml, parse_calls
+from recovery.script import call_to_json, parse_calls
+from recovery.session_file import load_toml
 from recovery.state import Approval, SessionState
+from recovery.words import describe_way_on
 
 Answer = Literal["approved", "edited", "rejected"]
 
@@ -37,7 +39,7 @@ def answer(state_directory: str, given: Answer, edit: Path | None, reason: str, 
 
     def judge(state: SessionState) -> events.ApprovalAnswered | None:
         asked = _find_question(state, state_directory)
-        _check_tool(edited, state, asked)
+        _check_tool(edited, asked)
         if asked.answer is not None:
             _check_same(asked, given, edited)
             return None
@@ -50,7 +52,8 @@ def answer(state_directory: str, given: Answer, edit: Path | None, reason: str, 
         print(json.dumps({"session": before.opened.name, "call": asked.call, "asked_seq": asked.seq, "answer": given, "is_new": is_new}))
     else:
         how = "" if is_new else " already"
-        print(f"call {asked.call} of session {before.opened.name} is {given}{how}; `recovery drive {show_text(state_directory)}` goes on")
+        way_on = describe_way_on(bool(before.opened.script), show_text(state_directory))
+        print(f"call {asked.call} of session {before.opened.name} is {given}{how}; {way_on} goes on")
     return 0
 
 
@@ -85,13 +88,13 @@ def _find_question(state: SessionState, state_directory: str) -> Approval:
     return state.approval
 
 
-def _check_tool(edited: dict[str, Any] | None, state: SessionState, asked: Approval) -> None:
+def _check_tool(edited: dict[str, Any] | None, asked: Approval) -> None:
     """An edited call is the same tool's: what was asked about is changed, not replaced by something else."""
-    if edited is None or asked.script_index is None:
-        return
-    tool = state.opened.script[asked.script_index]["tool"]
-    if edited["tool"] != tool:
-        raise MisuseError(f"call {asked.call} is a {tool} call, and the file has a {edited['tool']} call; edit its input, not its tool")
+    if edited is not None and edited["tool"] != asked.tool:
+        raise MisuseError(
+            f"call {asked.call} is a {asked.tool} call, and the file has a {edited['tool']} call; "
+            "edit its input, not its tool"
+        )
 
 
 def _check_same(asked: Approval, given: Answer, edited: dict[str, Any] | None) -> None:

@@ -2,7 +2,8 @@
 
 import json
 import os
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog.errors import MisuseError
 from eventlog.show import show_text
@@ -13,8 +14,7 @@ from recovery.space.standalone import StandaloneSpace
 from recovery.space.workspaces import NAME
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeOrder:
+class ChangeOrder(msgspec.Struct, frozen=True):
     """What `space change` was asked for: exactly one of `content` (a file to read), `old` with `new`, and `is_delete`."""
 
     directory: str

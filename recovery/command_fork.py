@@ -26,7 +26,7 @@ def place(state: str, workspace: str, as_json: bool, settings: Settings, ports: 
 
 def _tell(placed: Placed, as_json: bool) -> int:
     if as_json:
-        print(json.dumps({name: getattr(placed, name) for name in Placed.__dataclass_fields__}))
+        print(json.dumps({name: getattr(placed, name) for name in Placed.__struct_fields__}))
         return 0
     print(
         f"session {show_text(placed.session)} goes on from {show_text(placed.parent)} seq {placed.parent_seq} in "

@@ -4,8 +4,9 @@ import json
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
 
 from eventlog import events
 from eventlog.errors import MisuseError, ScanError
@@ -31,8 +32,7 @@ LOOKS = 20
 """Looks by hints cost what changed, so that many are cheap; a tree that never rests must not hold the command."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImageOrder:
+class ImageOrder(msgspec.Struct, frozen=True):
     """What was asked for: `log` a state directory or the log in it."""
 
     log: str
@@ -69,7 +69,7 @@ def take_image(order: ImageOrder, settings: Settings, ports: Ports) -> int:
         return 0
 
     act = Act(work, command, is_fresh=order.rehash, accepts_outside=True)
-    return drive(Order(place.state, None, None, order.accept_outside, act), replace(settings, hints=order.hints), ports)
+    return drive(Order(place.state, None, None, order.accept_outside, act), msgspec.structs.replace(settings, hints=order.hints), ports)
 
 
 def _record(context: Context, watch: Watch | None) -> Capture:

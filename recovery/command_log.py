@@ -1,7 +1,8 @@
 """Which session a command is about: LOG is a state directory or the log file in it; DIR must be that session's workspace."""
 
 import os
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog.errors import MisuseError
 from eventlog.show import show_text
@@ -10,8 +11,7 @@ from recovery.script import decode_bytes
 from recovery.state import SessionState
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """A session found: its state directory and workspace, resolved, and its state as the log says now (no more than a preview)."""
 
     state: str

@@ -7,9 +7,10 @@ this process.
 
 import json
 import os
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
 
 from eventlog import events
 from eventlog.errors import MisuseError, NeedsPersonError
@@ -36,8 +37,7 @@ _WAY_OUT = "name the state directory of a session"
 _KINDS = {"f": "file", "d": "directory", "l": "link", "p": "fifo"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Decision:
+class _Decision(msgspec.Struct, frozen=True):
     """A restore decision with a quarantine, as the log tells it. `at_ms` and `recorded` are None until it has ended."""
 
     label: str
@@ -45,8 +45,7 @@ class _Decision:
     recorded: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(msgspec.Struct, frozen=True):
     """What one look found: the side directories, what lies in them by decision, and what the log says of the decisions."""
 
     place: Place
@@ -200,8 +199,7 @@ def check_out_quarantine(log: str, seq: int, directory: str, as_json: bool, port
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class EmptyOrder:
+class EmptyOrder(msgspec.Struct, frozen=True):
     """What was asked for; `seq` None means every decision."""
 
     log: str

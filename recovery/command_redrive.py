@@ -10,7 +10,6 @@ import os
 import random
 import select
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -31,8 +30,7 @@ INTERRUPTED = 130
 LONGEST_PAUSE_SECS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class RedriveOrder:
+class RedriveOrder(msgspec.Struct, frozen=True):
     """What is asked for: state directories or directories of them, and how they are driven."""
 
     places: tuple[str, ...]

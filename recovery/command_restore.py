@@ -1,7 +1,8 @@
 """`recovery restore`: make a workspace equal to the image at an earlier event; with `--dry-run` only say what that would do."""
 
 import json
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog import events
 from eventlog.errors import NeedsPersonError
@@ -23,8 +24,7 @@ from recovery.settings import Settings
 from recovery.workspace.restore_plan import describe, show_short
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreOrder:
+class RestoreOrder(msgspec.Struct, frozen=True):
     """What was asked for."""
 
     log: str
@@ -54,8 +54,7 @@ def restore_image(order: RestoreOrder, settings: Settings, ports: Ports) -> int:
     return drive(Order(place.state, None, None, "", Act(work, command, may_claim=False)), settings, ports)
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
+class _Done(msgspec.Struct, frozen=True):
     """What a restore came to, as the log tells it: the end of the older one that it completed, and its own; each None where there was none.
     `targets` has, by decision, the event aimed at."""
 

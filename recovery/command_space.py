@@ -11,9 +11,10 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, assert_never
+
+import msgspec
 
 from eventlog.errors import FullError, MisuseError, SpaceFileError
 from eventlog.events import Exit
@@ -33,8 +34,7 @@ from recovery.space.standalone import StandaloneSpace, find_space, make_space
 _RUNS = (AttemptWord.PREPARED, AttemptWord.RUNNING)
 
 
-@dataclass(frozen=True, slots=True)
-class Opener:
+class Opener(msgspec.Struct, frozen=True):
     """How a command opens the space in a directory: with which kill mark, and on which ports."""
 
     mark: str
@@ -62,8 +62,7 @@ class Opener:
         return Holders(self.holders, self.clock) if is_made or os.path.isdir(self.holders) else None
 
 
-@dataclass(frozen=True, slots=True)
-class StartOrder:
+class StartOrder(msgspec.Struct, frozen=True):
     """What `space start` was asked for. `stdin` is a path, "" for none; `space` the kind of space, in which `where` is the workspace."""
 
     directory: str

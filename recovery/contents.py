@@ -1,7 +1,8 @@
 """The contents of images, wherever they are: in the log, else in a checkpoint of the session (rules C7, C8). Each is proved by its name."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog.errors import MisuseError
 from eventlog.history import check_contents
@@ -12,8 +13,7 @@ from recovery.checkpoints.vault import Vault
 from recovery.state import SessionState
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(msgspec.Struct, frozen=True):
     """`vault` is None where the log has them all."""
 
     reader: Reader

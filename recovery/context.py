@@ -1,7 +1,8 @@
 """What one driver holds while it drives: ports, places, log, ledger and space, handed down explicitly (no globals)."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog.ports import Clock, Host, Ids
 from recovery.checkpoints.vault import Vault
@@ -16,8 +17,7 @@ from recovery.workspace.scan import Scanner
 from recovery.workspace.watch import Watch
 
 
-@dataclass(slots=True)
-class Context:
+class Context(msgspec.Struct):
     """Everything below the driver's entry works on this. `space_override` is the kind of space that the environment asks
     for in place of the calls' own. `say` prints one protocol line on stdout, `tell` one line for people on stderr."""
 

@@ -4,7 +4,8 @@ Each row has a paragraph in recovery/README that says which crash produces it. A
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog.errors import InternalError
 from recovery.facts import (
@@ -23,8 +24,7 @@ from recovery.facts import (
 from recovery.labels import Label
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One row: its label, and when it applies (given that no row above did)."""
 
     label: Label

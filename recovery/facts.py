@@ -4,8 +4,9 @@ A combination that cannot be is listed in `find_contradiction` with its reason; 
 damaged, missing or behind log or ledger is on that list.
 """
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 
 class LedgerFact(Enum):
@@ -88,8 +89,7 @@ class DifferenceFact(Enum):
     MASS_DELETION = "mass_deletion"
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """One point of the product over which the table is total."""
 
     is_obliged: bool

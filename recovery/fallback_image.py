@@ -1,13 +1,13 @@
 """What stands in for a head image of which no checkpoint is whole: an older image, and what the decision says of it. Values only."""
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from eventlog.image import Image
 
 
-@dataclass(frozen=True, slots=True)
-class Fallback:
+class Fallback(msgspec.Struct, frozen=True):
     """The image at the event `seq`, of this root; `facts` join those of the decision."""
 
     seq: int

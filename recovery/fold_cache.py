@@ -15,7 +15,6 @@ rows); before the first page it is that of the log's id and the stream's.
 """
 
 import contextlib
-import dataclasses
 import functools
 import os
 import typing
@@ -72,7 +71,7 @@ class _Apart(msgspec.Struct, array_like=True):
 
 
 _APART = frozenset({"image", "calls", "modes", "profile"})
-_PLAIN = tuple(one.name for one in dataclasses.fields(SessionState) if one.name not in _APART)
+_PLAIN = tuple(name for name in SessionState.__struct_fields__ if name not in _APART)
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -96,7 +95,7 @@ def name_fold() -> str:
     while waiting:
         kind = waiting.pop()
         waiting += typing.get_args(kind)
-        if isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct)):
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
             name = f"{kind.__module__}.{kind.__qualname__}"
             if name not in shapes:
                 hints = {} if kind is Profile else typing.get_type_hints(kind)  # that is made from the first event, and not kept
@@ -214,9 +213,10 @@ def _position(row: tuple[object, ...]) -> Position:
 def encode_state(state: SessionState) -> bytes:
     """The bytes of a state. Raises what encoding does for a number that is too large."""
     taken = list(reversed(state.modes.list_taken()))
-    bare = [dataclasses.replace(one, previous=None) for one in taken]
+    bare = [msgspec.structs.replace(one, previous=None) for one in taken]
     apart = _Apart(
-        dict(state.image.items()), list(state.calls), dataclasses.replace(state.modes, newest=None), bare, sorted(state.profile.left_out)
+        dict(state.image.items()), list(state.calls), msgspec.structs.replace(state.modes, newest=None), bare,
+        sorted(state.profile.left_out),
     )
     return _encoder.encode((tuple(getattr(state, name) for name in _PLAIN), apart))
 
@@ -227,7 +227,7 @@ def decode_state(data: bytes | msgspec.Raw) -> SessionState:
     plain = dict(zip(_PLAIN, values, strict=True))
     newest: Taken | None = None
     for one in apart.taken:
-        newest = dataclasses.replace(one, previous=newest)
-    profile = dataclasses.replace(profile_of(plain["opened"]), left_out=frozenset(apart.left_out))
-    modes = dataclasses.replace(apart.modes, newest=newest)
+        newest = msgspec.structs.replace(one, previous=newest)
+    profile = msgspec.structs.replace(profile_of(plain["opened"]), left_out=frozenset(apart.left_out))
+    modes = msgspec.structs.replace(apart.modes, newest=newest)
     return SessionState(**plain, image=ImageTree.of(apart.image), calls=CallList(apart.calls), modes=modes, profile=profile)

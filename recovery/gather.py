@@ -1,7 +1,8 @@
 """Facts for the decision, gathered only after everything condemned is dead (rule T4). Asks, judges nothing, changes nothing."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog.errors import CorruptError, LogMissingError
 from eventlog.image import diff, is_identity_change, root_hash
@@ -18,8 +19,7 @@ from recovery.workspace.scan import Scanner
 from recovery.workspace.values import Scan
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True):
     """The facts, and what they were read from: the scan (None without a root) and the counts."""
 
     facts: Facts

@@ -7,31 +7,29 @@ older when it is below the one that the judging driver intends to have, whether 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog.identity_files import Writing
 from eventlog.process_identity import ProcessIdentity
 from recovery.space.records import Attempt, LedgerState
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
+class Suspect(msgspec.Struct, frozen=True):
     """What is known of a lock's holder: who it is, and the epoch under which it bears the mark of this space (None: it bears none)."""
 
     identity: ProcessIdentity | None
     marked_epoch: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(msgspec.Struct, frozen=True):
     """It is a process of this older epoch: it is ended."""
 
     identity: ProcessIdentity
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(msgspec.Struct, frozen=True):
     """It is left alone, and named. `reason` is a clause for the person who reads of it, "" where the name says all."""
 
     reason: str = ""

@@ -6,7 +6,8 @@ A sparse file of 4 GiB counts 4 GiB however little of it is on the disk: that is
 import errno
 import os
 import stat
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog.beneath import Beneath
 from eventlog.errors import ScanError
@@ -23,8 +24,7 @@ DEFAULT_LIMITS = Limits(bytes=1 << 30, paths=100_000, file_bytes=256 << 20)
 a checkpoint (recovery/README, "Change hints")."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(msgspec.Struct, frozen=True):
     """Bytes of all files (each inode once), paths with the root, and the largest file."""
 
     total_bytes: int

@@ -1,15 +1,15 @@
 """What a session's log says of its mode and its checkpoints, folded. Pure (rules C7, C8)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from eventlog import events
 from eventlog.errors import CorruptError
 from recovery.script import decode_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(msgspec.Struct, frozen=True):
     """One checkpoint that the log names: the event that does, the image it is a copy of (root hash, and the event that made it), what it
     cost. `previous` is the one before it, so that a long history adds one in no time."""
 
@@ -27,8 +27,7 @@ class Taken:
             found = found.previous
 
 
-@dataclass(frozen=True, slots=True)
-class ModeState:
+class ModeState(msgspec.Struct, frozen=True):
     """`mode` is the one in force: `auto` until it switches, `checkpoint` from there on. `newest` is the newest checkpoint named."""
 
     mode: events.Mode = "transactional"
@@ -63,11 +62,11 @@ def fold_taken(state: ModeState, event: events.CheckpointTaken, seq: int, root: 
         raise CorruptError(f"{place}: a checkpoint is named in mode {state.mode}")
     if event.root != root:
         raise CorruptError(f"{place}: a checkpoint of another image than the one there")
-    return replace(state, newest=Taken(seq, event.root, event.manifest, event.took_ms, state.newest))
+    return msgspec.structs.replace(state, newest=Taken(seq, event.root, event.manifest, event.took_ms, state.newest))
 
 
 def fold_switched(state: ModeState, event: events.ModeSwitched, place: str) -> ModeState:
     """The switch is permanent, and only `auto` has one."""
     if state.mode != "auto" or event.mode != "checkpoint" or not event.manifest:
         raise CorruptError(f"{place}: mode {state.mode} switched to {event.mode}")
-    return replace(state, mode="checkpoint")
+    return msgspec.structs.replace(state, mode="checkpoint")

@@ -12,7 +12,8 @@ A sound ledger of a newer generation than the log knows is not made anew: the lo
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog import events, steps
 from eventlog.errors import BusyError, CorruptError, InternalError, LogMissingError
@@ -37,8 +38,7 @@ from recovery.takeover import has_event
 Unlocking = Callable[[FileLock, str], Callable[[BusyError], bool]]
 
 
-@dataclass(frozen=True, slots=True)
-class Renewal:
+class Renewal(msgspec.Struct, frozen=True):
     """What a takeover needs to make a ledger anew. `unlock` judges who holds the ledger's lock, given the space's id (L4)."""
 
     journal: Journal

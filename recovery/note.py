@@ -6,8 +6,9 @@ newest first, and what had no room is counted. Names are escaped. Pure: a story 
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
 
 from eventlog.errors import MisuseError
 from recovery.left_behind import describe_stale, is_stale
@@ -24,8 +25,7 @@ MOST_MOVED = 20
 """Paths of one restore."""
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(msgspec.Struct, frozen=True):
     """What a note says; each list newest first. `left_out` counts, by list, what had no room."""
 
     session: str
@@ -178,11 +178,11 @@ def write_json(note: Note) -> str:
 
 
 def _call_json(call: ToldCall) -> dict[str, Any]:
-    return {name: getattr(call, name) for name in ToldCall.__dataclass_fields__}
+    return {name: getattr(call, name) for name in ToldCall.__struct_fields__}
 
 
 def _restore_json(one: ToldRestore) -> dict[str, Any]:
-    told = {name: getattr(one, name) for name in ToldRestore.__dataclass_fields__}
+    told = {name: getattr(one, name) for name in ToldRestore.__struct_fields__}
     return told | {"moved": one.moved[:MOST_MOVED], "moved_in_all": len(one.moved)}
 
 
@@ -211,4 +211,4 @@ def _shorten(note: Note, name: str, most: int) -> Note:
         return note
     counted = dict(note.left_out)
     counted[name] = counted.get(name, 0) + len(listed) - most
-    return replace(note, **{name: listed[:most]}, left_out=tuple(counted.items()))
+    return msgspec.structs.replace(note, **{name: listed[:most]}, left_out=tuple(counted.items()))

@@ -250,7 +250,7 @@ def _check_same_mode(session: Session, state: SessionState) -> None:
     if began != asked:
         raise MisuseError(
             f"session {session.name} in {show_text(session.state)} began with another `mode`, `limits`, `store` or `lost_work_bound` than "
-            f"its file has now; finish it as it began with `recovery drive {show_text(session.state)}`, or give another name and state"
+            f"is asked for now; finish it as it began with `recovery drive {show_text(session.state)}`, or give another name and state"
         )
 
 

@@ -7,7 +7,6 @@ reader's fold goes on from the target; then each finished call after the target 
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -28,8 +27,7 @@ from recovery.workspace.pack import count_holes
 from recovery.workspace.values import OVER_LIMIT, Scan
 
 
-@dataclass(frozen=True, slots=True)
-class Aim:
+class Aim(msgspec.Struct, frozen=True):
     """What a restore to `seq` would come to: the target image, the plan, the finished calls it undoes, and whether the head moves."""
 
     seq: int

@@ -9,7 +9,8 @@ ledger, whose keys begin with another log's id.
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog import durable, events
 from eventlog.bundle_export import Fetch, export
@@ -41,8 +42,7 @@ BUNDLE_NAME = "fork.bundle"
 """The parent's history on its way into the fork's own log."""
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True):
     """A session and where it is driven. `parent` and `parent_seq` are what it goes on from; `is_new` is False where it had that place."""
 
     session: str

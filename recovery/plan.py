@@ -1,10 +1,10 @@
 """`recovery plan`: what the next driver would do, and why. Takes nothing over and writes nothing, so its answer is provisional."""
 
 import contextlib
-import dataclasses
 import os
 from collections import Counter
-from dataclasses import dataclass, field
+
+import msgspec
 
 from eventlog.errors import CorruptError, LogMissingError, ScanError
 from eventlog.ports import Host
@@ -33,8 +33,7 @@ from recovery.takeover import choose_fates
 _STOPPED = "the drive stops before anything is done"
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
+class Forecast(msgspec.Struct, frozen=True):
     """The answer: the label of the first decision (None when the session has finished), the facts behind it, and what the script
     would do next. `calls` counts by their end those that stand as they are; `lost` are the calls that the log lost, by number; `steps` and
     `why` are in plain words; `commands` are what a person can run, or must. `stops` says why the drive stops before that is done: then the
@@ -51,7 +50,7 @@ class Forecast:
     steps: list[str]
     why: list[str]
     commands: list[str]
-    stops: list[str] = field(default_factory=list)
+    stops: list[str] = msgspec.field(default_factory=list)
     is_unread: bool = False
 
     @property
@@ -76,7 +75,7 @@ def forecast(state_directory: str, host: Host, find_vault: FindVault) -> Forecas
         state, hashes = read_state(reader, stream, cache=fold_cache_of(state_directory))
     finally:
         reader.close()
-    state = dataclasses.replace(state, is_restored_this_epoch=False)  # as the next driver_started will make it
+    state = msgspec.structs.replace(state, is_restored_this_epoch=False)  # as the next driver_started will make it
     if state.is_finished:
         shown = f"`eventlog show {show_text(state_directory)}` prints its history"
         return Forecast(stream, state.floor, None, None, None, "the session has finished", count_calls(state), [], [], [], [shown])
@@ -90,7 +89,7 @@ def forecast(state_directory: str, host: Host, find_vault: FindVault) -> Forecas
             return _unlooked(stream, state, stops + over, state_directory)
         return _look(state, hashes, stream, root, host, state_directory, stops, vault)
     except ScanError as error:
-        return dataclasses.replace(_unlooked(stream, state, [*stops, str(error)], state_directory), is_unread=True)
+        return msgspec.structs.replace(_unlooked(stream, state, [*stops, str(error)], state_directory), is_unread=True)
 
 
 def _unlooked(stream: str, state: SessionState, stops: list[str], state_directory: str) -> Forecast:
@@ -116,7 +115,7 @@ def _look(
     label = decide(evidence.facts)
     known, steps = evidence.facts, []
     if isinstance(ledger, LedgerView) and is_newer(ledger, state):
-        steps, known = [f"{label.value}: {KEPT}"], dataclasses.replace(known, ledger=LedgerFact.SOUND)
+        steps, known = [f"{label.value}: {KEPT}"], msgspec.structs.replace(known, ledger=LedgerFact.SOUND)
     next_label = decide(known)
     number = state.open_call.number if state.open_call else None
     labels = foresee(known)

@@ -1,7 +1,8 @@
 """What a drive does once nothing is left to recover, as far as the log and the foreseen rows tell. Pure."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog import events
 from recovery.agent import AskApproval, AskPerson, AwaitAnswer, RunNext, ScriptDone, choose_next
@@ -17,8 +18,7 @@ _INTERRUPTING = INTERRUPTS | {Label.INTERRUPT_RESTORED}
 _COMPLETING = frozenset({Label.COMPLETE_RESTORE, Label.COMPLETE_REBUILD})
 
 
-@dataclass(frozen=True, slots=True)
-class Ahead:
+class Ahead(msgspec.Struct, frozen=True):
     """What comes after recovery. `commands` are the ways on where the drive stops there with exit 78; none where it goes on."""
 
     then: str
@@ -102,6 +102,10 @@ def _describe(state: SessionState, own: str) -> Ahead:
             return Ahead(said, (ways,), True)
         case AskPerson() as ask:
             return _ask(ask, own)
+        case ScriptDone() if state.approval is not None and state.approval.answer is None and state.approval.request_id:
+            said = f"then the drive stops with exit 78: call {state.approval.call} waits for `recovery answer {own}`"
+            ways = f"`recovery answer {own}` with --approve, --edit FILE or --reject; the program that opened it, started again, goes on"
+            return Ahead(said, (ways,), True)
         case ScriptDone() if not state.opened.script:
             said = "then the drive stops with exit 78: the session has no script, and only `recovery drive --finish` ends it"
             return Ahead(said, (f"`recovery drive {own} --finish` ends it, for good",), True)

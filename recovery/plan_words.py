@@ -1,6 +1,6 @@
 """What a forecast says in plain words: what is known, what follows from it, and which command does it. Pure."""
 
-import dataclasses
+import msgspec
 
 from recovery.decision import decide
 from recovery.facts import (
@@ -99,11 +99,11 @@ def _after(facts: Facts, label: Label) -> Facts | None:
     is_open = facts.call in (CallFact.OPEN_COMMAND, CallFact.OPEN_FILE)
     if label in RENEWALS:
         attempt = facts.attempt if facts.attempt in (AttemptFact.RESTORED, AttemptFact.VOID) else AttemptFact.UNKNOWN
-        return dataclasses.replace(
+        return msgspec.structs.replace(
             facts, ledger=LedgerFact.SOUND, log=LogFact.ABREAST, attempt=attempt if is_open else AttemptFact.NONE
         )  # fmt: skip
     if label in _RESTORING and is_open:
-        return dataclasses.replace(facts, root=RootFact.PRESENT, attempt=AttemptFact.RESTORED, is_restored=True)
+        return msgspec.structs.replace(facts, root=RootFact.PRESENT, attempt=AttemptFact.RESTORED, is_restored=True)
     return None
 
 

@@ -9,7 +9,8 @@ acts outside the workspace, a call of which nobody knows how it ended, a change 
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from eventlog import events
 from eventlog.differences import describe_difference, find_differences
@@ -32,8 +33,7 @@ SHOWN = 20
 """Differing paths of one call that are named."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(msgspec.Struct, frozen=True):
     """A call that finished and still stands, as it was recorded. `started` is its last attempt's intent; `seq` is its settlement's."""
 
     seq: int
@@ -41,8 +41,7 @@ class Recorded:
     settled: events.CallSettled
 
 
-@dataclass(frozen=True, slots=True)
-class Rerun:
+class Rerun(msgspec.Struct, frozen=True):
     """What came of the run from one point: how many calls ran again, and the first difference in words, none when all was equal."""
 
     at: int
@@ -50,8 +49,7 @@ class Rerun:
     differs: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Obstacle:
+class Obstacle(msgspec.Struct, frozen=True):
     """What stands in the way of running from a point before `seq`; of a restore only from one after the event that it went back to, because
     what it undid is not run again from there."""
 
@@ -60,8 +58,7 @@ class Obstacle:
     after: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(msgspec.Struct, frozen=True):
     """What is read of a session once: its points, its calls, and what stands in the way of running from before it."""
 
     points: tuple[int, ...]
@@ -137,7 +134,8 @@ def rerun_from(
         state, workspace = os.path.join(base, "state"), os.path.join(base, "work")
         given = {name: value for name, value in environ.items() if not name.startswith("SESSION_") or name in _KEPT}
         given["SESSION_HOLDERS_DIR"] = os.path.join(base, "holders")
-        settings = replace(read_settings(given), checkpoints=read_settings(environ).checkpoints)  # the parent's, to read from
+        parents = read_settings(environ).checkpoints  # to read from
+        settings = msgspec.structs.replace(read_settings(given), checkpoints=parents)
         fork_into(log, stream, AtSeq(Seq(at)), "rerun", state, workspace, settings, ports)
         rest = [call for call in history.calls if call.seq > at]
         return _run_rest(log, stream, at, rest, state, given, tell)

@@ -1,38 +1,39 @@
 """What a call came to, as its caller is told: read from its outcome in the log, so that whoever asks again is told the same (C3)."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from eventlog import events
 from eventlog.errors import InternalError
 from eventlog.reader import Position, Reader
 from eventlog.values import ContentId, Epoch, Seq, StreamId
 from recovery.fold_cache import Known
-from recovery.state import CallState
+from recovery.state import CallState, RejectedRequest
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedPath:
+class ChangedPath(msgspec.Struct, frozen=True):
     """A path that a call changed: `op` is put (made or changed), del (removed) or times (its time alone)."""
 
     path: bytes
     op: Literal["put", "del", "times"]
 
 
-@dataclass(frozen=True, slots=True)
-class CallResult:
+class CallResult(msgspec.Struct, frozen=True):
     """The one final result of a call (C3). It never changes, whatever becomes of the call's effects later.
 
-    `ended` interrupted: the call was cut, nothing of it is left in the workspace, and what it did elsewhere may be half done; it has no
+    `ended` rejected: a person did not let it begin (`reason` is what was said); it has no number (`call` is 0), and nothing was done.
+    interrupted: the call was cut, nothing of it is left in the workspace, and what it did elsewhere may be half done; it has no
     exit and no output then. `exit` is how its command ended, or how the file worker did. `stdout` and `stderr` are what is kept of the
     output (both streams in `stdout` where they were not kept apart); `output` counts all of it. `changed` is None where this log does
     not say (a call that was settled before a fork). `root` is the image's root after it, `label` and `reason` how it was settled.
-    `is_recorded` says that it did not run now: the log had its result. `is_undone`: a person's restore took its effects back later.
+    `is_recorded` says that it did not run now: the log had its result. `is_undone`: a restore, a person's
+    or one from an older checkpoint, took its effects back later.
     """
 
     key: str
     call: int
-    ended: events.Ended
+    ended: events.Ended | Literal["rejected"]
     exit: events.Exit | None
     stdout: bytes
     stderr: bytes
@@ -71,6 +72,11 @@ def read_result(reader: Reader, stream: StreamId, known: Known, call: CallState,
         call.request_id, call.number, settled.ended, settled.exit, stdout, stderr, settled.output, changed, settled.root, settled.label,
         settled.reason, is_recorded, call.undone_by is not None,
     )  # fmt: skip
+
+
+def describe_rejected(rejected: RejectedRequest, root: str) -> CallResult:
+    """The result of a call that a person rejected; `root` is the image's root now."""
+    return CallResult(rejected.request_id, 0, "rejected", None, b"", b"", None, (), root, "", rejected.reason, is_recorded=True)
 
 
 def _epoch_before(reader: Reader, stream: StreamId, seq: int) -> Epoch:

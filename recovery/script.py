@@ -1,4 +1,4 @@
-"""Session files: what a scripted session does, read from TOML. The same call syntax serves scenarios.
+"""What a scripted session does: its calls, from TOML tables and from the log. The same call syntax serves scenarios.
 
 A call is one `[[call]]` table: `tool = "bash"` with `run` (and more: recovery/README, "Session file"), `tool = "write"` with `path` and
 `content` (and `mode`), `tool = "edit"` with `path`, `old`, `new`. With `approve = true` it begins only when a person says so. Bytes that
@@ -8,26 +8,19 @@ are not UTF-8 are written `{ b64 = "..." }`. Policies come from the tool (DESIGN
 
 import base64
 import binascii
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
+
+import msgspec
 
 from eventlog.errors import MisuseError
 from eventlog.events import Limits, Mode
 from eventlog.show import encode_bytes
-from eventlog.values import SESSION_NAME
-from recovery.limits import DEFAULT_LIMITS
 from recovery.space.bubblewrap import SpaceKind, parse_space
 from recovery.space.request import LeftBehind
-from recovery.workspace.profile import Profile, parse_profile
+from recovery.workspace.profile import Profile
 
-_SESSION_KEYS = {
-    "name", "workspace", "state", "mode", "store", "lost_work_bound", "limits", "replay", "on_interrupted", "left_behind", "space",
-    "exclude", "track", "call",
-}  # fmt: skip
 Policy = Literal["safe", "after-restore", "never", "ask"]
 Effects = Literal["inside", "outside"]
 OnInterrupted = Literal["stop", "reissue", "continue"]
@@ -35,8 +28,7 @@ TOOL_RUN = 'exec "$TOOL_PYTHON" -P "$TOOL_RUNNER" '
 """How the command of a Python tool begins (tools.py): what it names is in the environment of the program that has the tool."""
 
 
-@dataclass(frozen=True, slots=True)
-class BashCall:
+class BashCall(msgspec.Struct, frozen=True):
     """One `bash -c RUN` in the workspace. `timeout_secs` bounds it (TERM, then KILL). It reads `stdin`, or at once the end of its input
     (None); its stderr is merged into its stdout, or kept apart (`separate`). `left_behind` says what becomes of the processes it leaves
     running (rule S11), None where neither call nor session says. `space` is where it runs. `effects` says whether it acts
@@ -53,8 +45,7 @@ class BashCall:
     effects: Effects = "inside"
 
 
-@dataclass(frozen=True, slots=True)
-class WriteCall:
+class WriteCall(msgspec.Struct, frozen=True):
     """Make or replace one file. `mode` None keeps an existing file's mode, 0644 for a new one."""
 
     path: bytes
@@ -64,8 +55,7 @@ class WriteCall:
     approve: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class EditCall:
+class EditCall(msgspec.Struct, frozen=True):
     """Replace the single occurrence of `old` in one file by `new`."""
 
     path: bytes
@@ -78,8 +68,7 @@ class EditCall:
 Call = BashCall | WriteCall | EditCall
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(msgspec.Struct, frozen=True):
     """A session file, resolved: absolute paths as text, calls in order."""
 
     name: str
@@ -87,7 +76,7 @@ class Session:
     state: str
     on_interrupted: OnInterrupted
     calls: tuple[Call, ...]
-    profile: Profile = field(default_factory=Profile)
+    profile: Profile = msgspec.field(default_factory=Profile)
     mode: Mode = "transactional"
     store: str | None = None
     """Of checkpoints; None: in the state directory."""
@@ -133,20 +122,20 @@ def _parse_call(table: Any, where: str, space: SpaceKind = "local") -> Call:
             stdin = decode_bytes(table["stdin"], f"{where}: stdin") if "stdin" in table else None
             left = parse_left_behind(table.get("left_behind"), where)
             kind = parse_space(table.get("space", space), where)
-            policy, effects = _policy(table, where, "never"), _effects(table, where)
+            policy, effects = parse_policy(table, where, "never"), _effects(table, where)
             check_effects(policy, effects, where)
             separate, approve = _is_separate(table, where), _approve(table, where)
             return BashCall(run, _timeout(table, where), policy, stdin, separate, left, kind, approve, effects)
         case "write":
             _allow(table, where, {"path", "content", "mode"}, {"path", "content"})
             content = decode_bytes(table["content"], f"{where}: content")
-            return WriteCall(_path(table, where), content, _mode(table, where), _policy(table, where, "safe"), _approve(table, where))
+            return WriteCall(_path(table, where), content, _mode(table, where), parse_policy(table, where, "safe"), _approve(table, where))
         case "edit":
             _allow(table, where, {"path", "old", "new"}, {"path", "old", "new"})
             old, new = decode_bytes(table["old"], f"{where}: old"), decode_bytes(table["new"], f"{where}: new")
             if not old:
                 raise MisuseError(f"{where}: old is empty; name the text to replace")
-            return EditCall(_path(table, where), old, new, _policy(table, where, "after-restore"), _approve(table, where))
+            return EditCall(_path(table, where), old, new, parse_policy(table, where, "after-restore"), _approve(table, where))
         case other:
             raise MisuseError(f"{where}: unknown tool {other!r}; use bash, write or edit")
 
@@ -196,7 +185,7 @@ def _mode(table: Mapping[str, Any], where: str) -> int | None:
     return value
 
 
-def _policy(table: Mapping[str, Any], where: str, default: Policy) -> Policy:
+def parse_policy(table: Mapping[str, Any], where: str, default: Policy) -> Policy:
     value = table.get("policy", default)
     for policy in get_args(Policy):
         if value == policy:
@@ -229,101 +218,6 @@ def _path(table: Mapping[str, Any], where: str) -> bytes:
     return path
 
 
-def load_session(file: Path) -> Session:
-    """Read a session file; relative `workspace` and `state` are relative to the file's directory.
-
-    Raises MisuseError with the file, the place and what to write instead.
-    """
-    table = load_toml(file)
-    base = file.resolve().parent
-    for key in sorted(set(table) - _SESSION_KEYS):
-        raise MisuseError(
-            f"{file}: unknown key {key!r}; a session has name, workspace, state, mode, store, lost_work_bound, on_interrupted, "
-            "left_behind, space, exclude, track, [limits], [replay] and [[call]]"
-        )
-    for key in ("name", "workspace", "state"):
-        if not isinstance(table.get(key), str) or not table[key]:
-            raise MisuseError(f"{file}: {key} is missing or not a string")
-        if "\0" in table[key]:
-            raise MisuseError(f"{file}: {key} holds a NUL character; write a plain name")
-    if not SESSION_NAME.match(table["name"]):
-        raise MisuseError(f"{file}: name {table['name']!r} must be 1 to 64 letters, digits, '.', '_' or '-'")
-    mode = parse_mode(table.get("mode", "transactional"), str(file))
-    policies = parse_replay(table.get("replay", {}), str(file))
-    return Session(
-        name=table["name"],
-        workspace=str(base / table["workspace"]),
-        state=str(base / table["state"]),
-        on_interrupted=parse_on_interrupted(table.get("on_interrupted", "stop"), str(file)),
-        calls=_with_left_behind(
-            parse_calls(table.get("call"), str(file), parse_space(table.get("space", "local"), str(file)), policies),
-            parse_left_behind(table.get("left_behind"), str(file)),
-        ),
-        profile=parse_profile(table.get("exclude", []), table.get("track", []), str(file)),
-        mode=mode,
-        store=parse_store(table, mode, base, str(file)),
-        lost_work_bound=parse_bound(table, mode, str(file)),
-        limits=parse_limits(table.get("limits"), mode, str(file)),
-    )
-
-
-def parse_mode(value: Any, where: str) -> Mode:
-    """One of transactional, checkpoint, auto."""
-    for choice in get_args(Mode):
-        if value == choice:
-            return choice  # type: ignore[no-any-return]
-    raise MisuseError(f"{where}: unknown mode {value!r}; use {', '.join(get_args(Mode))}")
-
-
-def parse_replay(value: Any, where: str) -> dict[str, Policy]:
-    """The policy of each tool that the session's `[replay]` names."""
-    if not isinstance(value, Mapping) or set(value) - {"bash", "write", "edit"}:
-        raise MisuseError(f'{where}: replay must be a table of bash, write and edit, such as replay = {{ bash = "safe" }}')
-    return {tool: _policy({"policy": policy}, f"{where}: replay: {tool}", "never") for tool, policy in value.items()}
-
-
-def parse_store(table: Mapping[str, Any], mode: Mode, base: Path, where: str) -> str | None:
-    """The directory of checkpoints; None: it is in the state directory."""
-    value = table.get("store")
-    if value is None:
-        return None
-    _needs_checkpoints("store", mode, where)
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise MisuseError(f"{where}: store must name a directory, found {value!r}")
-    return str(base / value)
-
-
-def parse_bound(table: Mapping[str, Any], mode: Mode, where: str) -> int:
-    """How many finished calls may be lost with the workspace."""
-    value = table.get("lost_work_bound")
-    if value is None:
-        return 0
-    _needs_checkpoints("lost_work_bound", mode, where)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1_000_000:
-        raise MisuseError(f"{where}: lost_work_bound must be a number of calls from 0 to 1000000, found {value!r}")
-    return value
-
-
-def _needs_checkpoints(key: str, mode: Mode, where: str) -> None:
-    if mode == "transactional":
-        raise MisuseError(f"{where}: {key} is for sessions with checkpoints; add mode = \"checkpoint\" or \"auto\", or leave it out")
-
-
-def parse_limits(value: Any, mode: Mode, where: str) -> Limits | None:
-    """What an image in the log may have at most (C8); of mode `auto` there are always some."""
-    if value is None:
-        return DEFAULT_LIMITS if mode == "auto" else None
-    if mode == "checkpoint":
-        raise MisuseError(f"{where}: limits are for images in the log; leave them out in mode checkpoint")
-    known = ("bytes", "paths", "file_bytes")
-    if not isinstance(value, Mapping) or not value or set(value) - set(known):
-        raise MisuseError(f"{where}: limits must be a table of {', '.join(known)}, such as limits = {{ paths = 10000 }}")
-    for key, number in value.items():
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 < number < 1 << 63:
-            raise MisuseError(f"{where}: limits: {key} must be a whole number above 0, found {number!r}")
-    return Limits(*(value.get(key) for key in known))
-
-
 def parse_left_behind(value: Any, where: str) -> LeftBehind | None:
     """One of kill, keep, fail; None when nothing is said."""
     if value is None:
@@ -334,33 +228,12 @@ def parse_left_behind(value: Any, where: str) -> LeftBehind | None:
     raise MisuseError(f"{where}: unknown left_behind {value!r}; use {', '.join(get_args(LeftBehind))}")
 
 
-def _with_left_behind(calls: tuple[Call, ...], said: LeftBehind | None) -> tuple[Call, ...]:
-    """What the session says for every command that does not say it itself."""
-    return tuple(
-        replace(call, left_behind=said) if isinstance(call, BashCall) and call.left_behind is None else call for call in calls
-    )  # fmt: skip
-
-
 def parse_on_interrupted(value: Any, where: str) -> OnInterrupted:
     """One of stop, reissue, continue."""
     for choice in get_args(OnInterrupted):
         if value == choice:
             return choice  # type: ignore[no-any-return]
     raise MisuseError(f"{where}: unknown on_interrupted {value!r}; use {', '.join(get_args(OnInterrupted))}")
-
-
-def load_toml(file: Path) -> dict[str, Any]:
-    """Parse a TOML file, or raise MisuseError that names the file and the line."""
-    try:
-        return tomllib.loads(file.read_text("utf-8"))
-    except FileNotFoundError as error:
-        raise MisuseError(f"{file}: no such file") from error
-    except IsADirectoryError as error:
-        raise MisuseError(f"{file}: is a directory, not a TOML file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise MisuseError(f"{file}: not valid TOML: {error}") from error
-    except OSError as error:
-        raise MisuseError(f"{file}: cannot be read: {error.strerror}") from error
 
 
 def call_to_json(call: Call) -> dict[str, Any]:

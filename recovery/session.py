@@ -22,10 +22,14 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
+
+import msgspec
 
 from eventlog import events, steps
 from eventlog.errors import CrashworthyError, InternalError, MisuseError, NeedsPersonError, StaleEpochError
+from eventlog.events import Mode
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
 from eventlog.reader import Reader
 from eventlog.show import encode_bytes, show_text
@@ -37,20 +41,20 @@ from recovery.context import Context
 from recovery.driver.begin import Begun, begin
 from recovery.driver.epoch import under_epoch
 from recovery.driver.order import Order, Ports, say_nothing
-from recovery.driver.work import finish, pause, resume
+from recovery.driver.work import ask_about, describe_request, finish, pause, resume
 from recovery.fold_cache import Known
 from recovery.note import DEFAULT_BYTES
 from recovery.opening import log_path
 from recovery.perform import recover
-from recovery.results import CallResult, read_result
+from recovery.results import CallResult, describe_rejected, read_result
 from recovery.script import Call, Effects, Policy, call_from_json
-from recovery.script import Session as SessionFile
+from recovery.session_file import parse_replay
+from recovery.session_options import WHERE, describe_session
 from recovery.settings import read_settings
 from recovery.space.helper import Helper, start_helper
 from recovery.space.request import LeftBehind
-from recovery.state import CallState, SessionState
+from recovery.state import CallState, RejectedRequest, SessionState
 from recovery.tools import T, ToolRequest, ToolResult, tool_environment
-from recovery.workspace.profile import parse_profile
 
 MOST_KEY = 200
 """Characters of a key: it stands in every intent, and names a step, not its content."""
@@ -60,14 +64,18 @@ Text = str | bytes
 @contextlib.contextmanager
 def open_session(
     state: str | os.PathLike[str], workspace: str | os.PathLike[str] | None = None, *, name: str = "session",
-    exclude: Sequence[str] = (), track: Sequence[str] = (), environ: Mapping[str, str] | None = None,
-    tell: Callable[[str], None] = say_nothing, accept_lost_keys: Collection[int] = (),
+    exclude: Sequence[str] = (), track: Sequence[str] = (), mode: Mode | None = None, store: str | os.PathLike[str] | None = None,
+    lost_work_bound: int | None = None, limits: Mapping[str, int] | None = None, replay: Mapping[str, Policy] | None = None,
+    environ: Mapping[str, str] | None = None, tell: Callable[[str], None] = say_nothing, accept_lost_keys: Collection[int] = (),
 ) -> Iterator["Session"]:  # fmt: skip
     """Open the session in the state directory `state`, begin it there when there is none, and hold it until the body ends.
 
     It is taken over under the next epoch and what a crash left is recovered before the body begins. `workspace` (it must exist), `name`,
-    `exclude` and `track` are fixed when a session begins; without `workspace` one must be there. `environ` is the driver contract's
-    environment (None: the process's own), of which commands get what is not the contract's; `tell` gets lines for people.
+    `exclude`, `track`, `mode` (None: transactional), `store`, `lost_work_bound` (finished calls) and `limits` (`bytes`, `paths`,
+    `file_bytes`) mean what the keys of a session file do (recovery/README, "Session file", "Modes") and are fixed when a session begins;
+    without `workspace` one must be there. `replay` has the policy of each tool (`bash`, `write`, `edit`) for the calls of this object that
+    say none. `environ` is the driver contract's environment (None: the process's own), of which commands get what is not the contract's;
+    `tell` gets lines for people.
     `accept_lost_keys` are the numbers of calls that the log lost with their keys: a person's word that a key without a result may run,
     although it may be one of theirs.
 
@@ -84,11 +92,14 @@ def open_session(
     settings = read_settings(given)
     steps.enter("driver", settings.epoch or 0)
     ports = Ports(SystemClock(), RandomIds(), LinuxHost())
-    order = Order(os.fspath(state), _as_file(state, workspace, name, exclude, track), takes_calls=True)
+    modes = {"mode": mode, "store": store, "lost_work_bound": lost_work_bound, "limits": limits}
+    asked = describe_session(state, workspace, name, exclude, track, {key: value for key, value in modes.items() if value is not None})
+    policies = parse_replay(replay or {}, WHERE)
+    order = Order(os.fspath(state), asked, takes_calls=True)
     with _naming(order.state), contextlib.closing(start_helper(given)) as helper:
         begun = begin(order, settings, ports)
         accepted = frozenset(accept_lost_keys)
-        opened = _opened_finished(begun) if begun.known[0].is_finished else _held(begun, helper, tell, accepted)
+        opened = _opened_finished(begun) if begun.known[0].is_finished else _held(begun, helper, tell, accepted, policies)
         with opened as session:
             yield session
 
@@ -103,16 +114,6 @@ def _naming(state: str) -> Iterator[None]:
         raise
 
 
-def _as_file(
-    state: str | os.PathLike[str], workspace: str | os.PathLike[str] | None, name: str, exclude: Sequence[str], track: Sequence[str]
-) -> SessionFile | None:
-    """The session as a file would describe it: one without a script."""
-    if workspace is None:
-        return None
-    profile = parse_profile(list(exclude), list(track), "open_session")
-    return SessionFile(name, os.path.abspath(workspace), os.path.abspath(state), "continue", (), profile)
-
-
 @contextlib.contextmanager
 def _opened_finished(begun: Begun) -> Iterator["Session"]:
     begun.release()
@@ -123,7 +124,9 @@ def _opened_finished(begun: Begun) -> Iterator["Session"]:
 
 
 @contextlib.contextmanager
-def _held(begun: Begun, helper: Helper, tell: Callable[[str], None], accepted: frozenset[int]) -> Iterator["Session"]:
+def _held(
+    begun: Begun, helper: Helper, tell: Callable[[str], None], accepted: frozenset[int], policies: Mapping[str, Policy]
+) -> Iterator["Session"]:
     """The body's own exception is kept back until the epoch has ended as a clean one does: nothing of it is in question then."""
     raised: BaseException | None = None
     owner = os.getpid()
@@ -133,7 +136,7 @@ def _held(begun: Begun, helper: Helper, tell: Callable[[str], None], accepted: f
         try:
             recover(context)
             resume(context)
-            session = Session(context, context.journal.reader, None, begun.order.state, accepted)
+            session = Session(context, context.journal.reader, None, begun.order.state, accepted, policies)
             try:
                 yield session
             except BaseException as error:
@@ -166,13 +169,15 @@ class Session:
     """A session that this process holds. Made by `open_session`, valid until its body ends."""
 
     def __init__(
-        self, context: Context | None, reader: Reader, known: Known | None, place: str, accepted: frozenset[int] = frozenset()
-    ) -> None:
+        self, context: Context | None, reader: Reader, known: Known | None, place: str, accepted: frozenset[int] = frozenset(),
+        policies: Mapping[str, Policy] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         self._context = context
         self._place = place
         self._reader = reader
         self._read = known
         self._accepted = accepted
+        self._policies = policies
         self._process = os.getpid()
         self._busy = threading.Lock()
         self._over = ""
@@ -210,31 +215,45 @@ class Session:
 
     def bash(
         self, run: Text, *, key: str, timeout_secs: float | None = None, stdin: Text | None = None, separate: bool = False,
-        policy: Policy = "never", effects: Effects = "inside", left_behind: LeftBehind | None = None,
+        policy: Policy | None = None, effects: Effects = "inside", left_behind: LeftBehind | None = None,
+        approve: bool = False,
     ) -> CallResult:  # fmt: skip
         """Run `bash -c RUN` in the workspace (recovery/README, "Commands of a call"), once for each key; its result.
 
-        `separate` keeps standard error apart. Raises MisuseError for what is no call and for another call under this key, with nothing
-        done; NeedsPersonError, with nothing done either, while a lost call might be the one of this key (`open_session`,
-        `accept_lost_keys`); every other error ends the session object.
+        `separate` keeps standard error apart. `policy` None: what `replay` says, else `never`. Raises MisuseError for what is no call and
+        for another call under this key, with nothing done; NeedsPersonError, with nothing done either, while a lost call might be the one
+        of this key (`open_session`, `accept_lost_keys`), and while nobody has answered about a call with `approve`: it begins only when a
+        person lets it, so ask again under the same key; every other error ends the session object.
         """
         apart = "separate" if separate else None
-        said = {"timeout_secs": timeout_secs, "stdin": _encode(stdin), "stderr": apart, "left_behind": left_behind, "policy": policy}
-        return self.call(_make("bash", run=_encode(run), effects=effects, **said), key=key)
+        said = {"timeout_secs": timeout_secs, "stdin": _encode(stdin), "stderr": apart, "left_behind": left_behind, "approve": approve}
+        return self.call(self._make("bash", policy, run=_encode(run), effects=effects, **said), key=key)
 
-    def run(self, request: ToolRequest[T], *, key: str) -> ToolResult[T]:
-        """Run a tool of the caller's own (recovery/tools), once for each key; its result. Raises as `bash`."""
+    def run(self, request: ToolRequest[T], *, key: str, approve: bool = False) -> ToolResult[T]:
+        """Run a tool of the caller's own (recovery/tools), once for each key; its result. `approve` as for `bash`, and raises as it."""
         if not isinstance(request, ToolRequest):
             raise MisuseError(f"run takes a @tool with its arguments, `session.run(mine(1), key=...)`, not {_kind(request)}")
-        return ToolResult(self.call(request.call, key=key))
+        return ToolResult(self.call(msgspec.structs.replace(request.call, approve=approve), key=key))
 
-    def write(self, path: Text, content: Text, *, key: str, mode: int | None = None) -> CallResult:
-        """Make or replace a file of the workspace, once for each key; its result. `path` is relative to the workspace. Raises as `bash`."""
-        return self.call(_make("write", path=_encode(path), content=_encode(content), mode=mode), key=key)
+    def write(
+        self, path: Text, content: Text, *, key: str, mode: int | None = None, policy: Policy | None = None, approve: bool = False
+    ) -> CallResult:  # fmt: skip
+        """Make or replace a file of the workspace, once for each key; its result. `path` is relative to the workspace. `policy` None: what
+        `replay` says, else `safe`. `approve` as for `bash`, and raises as it."""
+        fields = {"path": _encode(path), "content": _encode(content), "mode": mode, "approve": approve}
+        return self.call(self._make("write", policy, **fields), key=key)
 
-    def edit(self, path: Text, old: Text, new: Text, *, key: str) -> CallResult:
-        """Replace the single occurrence of `old` in a file by `new`, once for each key; its result. Raises as `bash`."""
-        return self.call(_make("edit", path=_encode(path), old=_encode(old), new=_encode(new)), key=key)
+    def edit(
+        self, path: Text, old: Text, new: Text, *, key: str, policy: Policy | None = None, approve: bool = False
+    ) -> CallResult:  # fmt: skip
+        """Replace the single occurrence of `old` in a file by `new`, once for each key; its result. `policy` None: what `replay` says, else
+        `after-restore`. `approve` as for `bash`, and raises as it."""
+        fields = {"path": _encode(path), "old": _encode(old), "new": _encode(new), "approve": approve}
+        return self.call(self._make("edit", policy, **fields), key=key)
+
+    def _make(self, tool: Literal["bash", "write", "edit"], policy: Policy | None, **fields: Any) -> Call:
+        """A call as a session file would say it, checked in the same way. Raises MisuseError."""
+        return call_from_json({"tool": tool, "policy": policy or self._policies.get(tool), **fields}, tool)
 
     def call(self, call: Call, *, key: str) -> CallResult:
         """Run one call, once for each key; its result, which is the recorded one where the call is settled. Raises as `bash`."""
@@ -242,14 +261,19 @@ class Session:
         if not isinstance(call, Call):
             raise MisuseError(f"a call is one of recovery.script, not {_kind(call)}")
         with self._alone():
-            found = self._find(key)
-            if found is not None:
-                return self._recorded(found, call)
+            ended = self._find_ended(key, call)
+            if ended is not None:
+                return ended
             context = self._writing()
             self._check_new(key)
             with self._breaking():
                 _pause_if_asked(context)
-                calls.run_call(context, None, call, key)
+            ended = self._find_ended(key, call)  # a person may have rejected it since
+            if ended is not None:
+                return ended
+            run = self._await_approval(context, call, key)
+            with self._breaking():
+                calls.run_call(context, None, run, key, call)
                 made = self._find(key)
                 if made is None:
                     raise InternalError(f"call {key!r} ran and is not in the log")
@@ -259,7 +283,9 @@ class Session:
         """The recorded result of the call under this key; None where no such call was ever asked for."""
         check_key(key)
         with self._alone():
-            found = self._find(key)
+            found, rejected = self._find(key), self._find_rejected(key)
+            if found is None and rejected is not None:
+                return describe_rejected(rejected, self.state.root)
             return None if found is None else self._read_result(found)
 
     @property
@@ -346,13 +372,35 @@ class Session:
     def _find(self, key: str) -> CallState | None:
         return next((call for call in reversed(self.state.calls) if call.request_id == key), None)
 
-    def _recorded(self, found: CallState, call: Call) -> CallResult:
-        if found.request_digest != calls.request_digest(call):
-            raise MisuseError(
-                f"key {show_text(key_of(found))}: call {found.number} of this session was another one ({found.tool}); a key names one call "
-                "for good, give this one a key of its own"
-            )
-        return self._read_result(found)
+    def _find_rejected(self, key: str) -> RejectedRequest | None:
+        return next((one for one in self.state.rejected_requests if one.request_id == key), None)
+
+    def _find_ended(self, key: str, call: Call) -> CallResult | None:
+        """The result of the call under this key; None where it has none yet. Raises MisuseError where `call` is another one."""
+        found, rejected = self._find(key), self._find_rejected(key)
+        if found is not None:
+            _check_same(key, call, found.request_digest, f"call {found.number} of this session was another one ({found.tool})")
+            return self._read_result(found)
+        if rejected is not None:
+            _check_same(key, call, rejected.request_digest, "a person rejected another call under it")
+            return describe_rejected(rejected, self.state.root)
+        return None
+
+    def _await_approval(self, context: Context, call: Call, key: str) -> Call:
+        """What runs under this key now: `call`, or what a person said in its place. Raises NeedsPersonError while nobody has let it, once
+        the question stands in the log; the object goes on, for nothing has begun."""
+        number, asked = len(self.state.calls) + 1, self.state.approval
+        is_asked = asked is not None and (asked.request_id, asked.call) == (key, number)
+        if is_asked and asked is not None:
+            _check_same(key, call, asked.request_digest, f"a person is asked about another call under it ({asked.tool})")
+        if not call.approve:
+            return call
+        if not is_asked or asked is None:
+            with self._breaking():
+                ask_about(context, call, key)
+        elif asked.answer is not None:
+            return call if asked.edited is None else call_from_json(asked.edited, f"call {number}")
+        raise NeedsPersonError(describe_request(number, key).replace("STATE_DIR", show_text(self._place)))
 
     def _read_result(self, found: CallState) -> CallResult:
         return read_result(self._reader, StreamId(self.state.opened.name), self._known, found, is_recorded=True)
@@ -402,9 +450,10 @@ def _pause_if_asked(context: Context) -> None:
         pause(context, context.journal.state.pause_asked)
 
 
-def key_of(call: CallState) -> str:
-    """The key under which a call was asked for."""
-    return repr(call.request_id)
+def _check_same(key: str, call: Call, digest: str, was: str) -> None:
+    """Raise MisuseError where what is asked for under a key is another call than the one with this digest."""
+    if digest != calls.request_digest(call):
+        raise MisuseError(f"key {show_text(repr(key))}: {was}; a key names one call for good, give this one a key of its own")
 
 
 def check_key(key: str, what: str = "key") -> None:
@@ -423,11 +472,6 @@ def _encode(value: Text | None) -> Any:
     if not isinstance(value, str | bytes):
         raise MisuseError(f"a command, a path or a content is text or bytes, not {_kind(value)}")
     return encode_bytes(value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value)
-
-
-def _make(tool: Literal["bash", "write", "edit"], **fields: Any) -> Call:
-    """A call as a session file would say it, checked in the same way. Raises MisuseError."""
-    return call_from_json({"tool": tool, **fields}, tool)
 
 
 def _kind(value: object) -> str:

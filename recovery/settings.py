@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+import msgspec
 
 from eventlog.errors import MisuseError
 from eventlog.show import show_text
@@ -17,8 +18,7 @@ CONTRACT_PREFIXES = ("SESSION_", "CRASHWORTHY_")
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """What the environment says; "" and None where it says nothing."""
 
     state: str

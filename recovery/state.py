@@ -4,7 +4,6 @@ Invariants: an open call is the last one; at most one obligation is open; an att
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -15,7 +14,6 @@ from eventlog.image import Change, ImageTree, fold_changes
 from eventlog.image_diff import fold_into
 from eventlog.image_tree import Draft
 from eventlog.reader import StoredEvent
-from recovery import frozen
 from recovery.call_list import CallList
 from recovery.labels import BEHIND, RENEWALS, Label
 from recovery.mode_state import ModeState, begin_modes, fold_switched, fold_taken
@@ -86,8 +84,7 @@ class CallState(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return self.attempts[-1]
 
 
-@dataclass(frozen=True, slots=True)
-class Obligation:
+class Obligation(msgspec.Struct, frozen=True):
     """A restore that the log says has begun and not ended (R1)."""
 
     seq: int
@@ -107,28 +104,37 @@ class Obligation:
         return self.is_fallback or self.label == Label.RESTORE_BY_PERSON
 
 
-@dataclass(frozen=True, slots=True)
-class Approval:
+class Approval(msgspec.Struct, frozen=True):
     """What a person is asked before a call begins: `seq` is the question's. `answer` None: nobody has answered yet; `edited` is the call
-    that runs in its place."""
+    that runs in its place. `request_id` and `request_digest` are those of a call that no script names."""
 
     seq: int
     call: int
     script_index: int | None
     answer: Literal["approved", "edited", "rejected"] | None = None
     edited: dict[str, Any] | None = None
+    tool: str = ""
+    request_id: str = ""
+    request_digest: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class RejectedRequest(msgspec.Struct, frozen=True):
+    """A call under its caller's own id that a person rejected (`seq` of the answer): that is its one end (C3)."""
+
+    seq: int
+    request_id: str
+    request_digest: str
+    reason: str
+
+
+class Rejection(msgspec.Struct, frozen=True):
     """A call of the script that a person rejected (`seq` of the answer): it never began, and it is at its end."""
 
     seq: int
     script_index: int
 
 
-@dataclass(frozen=True, slots=True)
-class SessionState:
+class SessionState(msgspec.Struct, frozen=True):
     """The fold. `image_seq` is the newest event that changed the image, `image_boot` the boot under which it was written."""
 
     opened: events.SessionOpened
@@ -136,13 +142,13 @@ class SessionState:
     head_hash: str
     floor: int
     boot_id: str
-    image: ImageTree = field(repr=False)
+    image: ImageTree
     image_seq: int
     image_boot: str
     root: str
     untracked: tuple[Untracked, ...]
-    profile: Profile = field(default_factory=Profile)
-    calls: CallList[CallState] = field(default_factory=CallList)
+    profile: Profile = msgspec.field(default_factory=Profile)
+    calls: CallList[CallState] = msgspec.field(default_factory=CallList)
     obligation: Obligation | None = None
     is_restored_this_epoch: bool = False
     synced_root: str = ""
@@ -170,11 +176,13 @@ class SessionState:
     """The newest question about a call that has not begun, answered or not."""
     rejected: Rejection | None = None
     """The newest call of the script that was rejected."""
+    rejected_requests: tuple[RejectedRequest, ...] = ()
+    """The calls that no script names and that were rejected, in order."""
     is_placed: bool = True
     """False for a session that was forked, imported or moved and has no workspace yet; `opened` names none then."""
     inputs: tuple[events.ForkedInput, ...] = ()
     """What was admitted, in order."""
-    modes: ModeState = field(default_factory=ModeState)
+    modes: ModeState = msgspec.field(default_factory=ModeState)
     observed_seq: int = 0
     """The newest event that recorded a change made outside any call."""
     fallback_seq: int = 0
@@ -220,23 +228,20 @@ class SessionState:
         return newest if newest is not None and newest.ended is None else None
 
 
-class _Folding(SessionState):
+class _Folding(SessionState, frozen=False):  # type: ignore[misc]  # a frozen value's shape, while nobody else has it
     """A state while a whole stream is folded: nobody but that fold has it, and it is changed in place. A function of the fold takes a state
     and gives one; it may not look at what it was given once it has replaced something in it."""
 
-    __slots__ = ()
 
-
-_SETTERS = frozen.setters(_Folding)
-V = TypeVar("V")
+V = TypeVar("V", bound=msgspec.Struct)
 
 
 def replace(value: V, **changes: Any) -> V:
     """`value` with these fields changed: another value, but for a state that is being folded."""
     if type(value) is not _Folding:
-        return msgspec.structs.replace(value, **changes) if isinstance(value, msgspec.Struct) else frozen.replace(value, **changes)
-    for name, field_ in changes.items():  # most of a long fold's time is spent here
-        _SETTERS[name](value, field_)
+        return msgspec.structs.replace(value, **changes)
+    for name, field in changes.items():  # most of a long fold's time is spent here
+        setattr(value, name, field)
     return value
 
 
@@ -272,12 +277,13 @@ def fold_further(state: SessionState, following: Iterable[StoredEvent], where: s
         return unchanged
 
     head = None
-    folded: SessionState = frozen.become(state, _Folding)
+    folded: SessionState = _Folding(*msgspec.structs.astuple(state))
     for head in following:
         folded = _fold_one(folded, head, where, fold_on)
     if head is None:
         return state
-    return replace(frozen.become(folded, SessionState), head_seq=head.seq, head_hash=head.hash.hex(), image=draft.finish())
+    whole = SessionState(*msgspec.structs.astuple(folded))
+    return replace(whole, head_seq=head.seq, head_hash=head.hash.hex(), image=draft.finish())
 
 
 def open_forked(forked: events.SessionForked) -> events.SessionOpened:
@@ -364,7 +370,7 @@ def _fold(state: SessionState, stored: StoredEvent, where: str, fold_image: Fold
         case events.SessionResumed():
             return replace(state, is_paused=False, pause_asked=None)
         case events.ApprovalAsked() as event:
-            return replace(state, approval=Approval(stored.seq, event.call, event.script_index))
+            return replace(state, approval=_fold_question(event, stored.seq))
         case events.ApprovalAnswered() as event:
             return _fold_answer(state, event, stored.seq)
         case events.SessionPlaced() as event:
@@ -411,6 +417,12 @@ def _check_legal(state: SessionState, event: events.Event, seq: int, place: str)
             pass
 
 
+def _fold_question(event: events.ApprovalAsked, seq: int) -> Approval:
+    return Approval(
+        seq, event.call, event.script_index, tool=event.tool, request_id=event.request_id, request_digest=event.request_digest
+    )  # fmt: skip
+
+
 def _fold_answer(state: SessionState, event: events.ApprovalAnswered, seq: int) -> SessionState:
     """A question has one answer; what answers none that is open says nothing."""
     asked = state.approval
@@ -419,13 +431,18 @@ def _fold_answer(state: SessionState, event: events.ApprovalAnswered, seq: int) 
     state = replace(state, approval=replace(asked, answer=event.answer, edited=event.input))
     if event.answer == "rejected" and asked.script_index is not None:
         state = replace(state, rejected=Rejection(seq, asked.script_index))
+    if event.answer == "rejected" and asked.request_id:
+        one = RejectedRequest(seq, asked.request_id, asked.request_digest, event.reason)
+        state = replace(state, rejected_requests=(*state.rejected_requests, one))
     return state
 
 
 def _check_approved(state: SessionState, event: events.AttemptStarted, place: str) -> None:
     """A call that a person was asked about begins when the answer lets it."""
     asked = state.approval
-    if asked is None or event.script_index is None or (asked.call, asked.script_index) != (event.call, event.script_index):
+    if asked is None or (asked.call, asked.script_index, asked.request_id) != (event.call, event.script_index, event.request_id):
+        return
+    if event.script_index is None and not event.request_id:
         return
     if asked.answer not in ("approved", "edited"):
         raise CorruptError(f"{place}: call {event.call} begins, and what was asked at seq {asked.seq} is {asked.answer or 'not answered'}")

@@ -1,8 +1,9 @@
 """What became of a session's calls and workspace, told from its log alone, for the recovery note. Pure over stored events."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
 
 from eventlog import events
 from eventlog.reader import StoredEvent
@@ -14,8 +15,7 @@ MOST_SHOWN = 160
 """Characters of one command or path: a note names a call, it does not repeat it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToldCall:
+class ToldCall(msgspec.Struct, frozen=True):
     """One call: `what` is its command or path, escaped and cut. `ended` None: it is open. `attempts` counts those that may have run: one
     that was void, provably never did. `exit` is in words, "" for none. `may_remain`: a person took the workspace as it was found, so that
     what an interrupted call did may be in it."""
@@ -33,8 +33,7 @@ class ToldCall:
     may_remain: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ToldRestore:
+class ToldRestore(msgspec.Struct, frozen=True):
     """A restore: the decision's seq and label, the event whose image was restored; counts once it is finished, and what it moved away.
     `accepted`: it was never carried out, a person took the workspace as it was found."""
 
@@ -47,14 +46,13 @@ class ToldRestore:
     accepted: bool = False
 
 
-@dataclass(slots=True)
-class Story:
+class Story(msgspec.Struct):
     """A session as told. `outside` counts the changes that were made outside any call; `accepted` what a person or a driver noted."""
 
-    calls: dict[int, ToldCall] = field(default_factory=dict)
-    restores: dict[int, ToldRestore] = field(default_factory=dict)
+    calls: dict[int, ToldCall] = msgspec.field(default_factory=dict)
+    restores: dict[int, ToldRestore] = msgspec.field(default_factory=dict)
     outside: int = 0
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
 
     def take(self, stored: StoredEvent) -> None:
         """Fold one event."""
@@ -68,15 +66,16 @@ class Story:
             case events.CallSettled() as event:
                 self._settle(event, sum(change.op != "times" for change in stored.changes))
             case events.CallUndone() as event if event.call in self.calls:
-                self.calls[event.call] = replace(self.calls[event.call], undone_by=event.decision_seq)
+                self.calls[event.call] = msgspec.structs.replace(self.calls[event.call], undone_by=event.decision_seq)
             case events.RecoveryDecided() as event:
                 self._decide(event, stored.seq)
             case events.Quarantined() as event if event.decision_seq in self.restores:
                 moved = tuple(show_path(decode_bytes(path, "quarantined")) for path in event.paths)
-                self.restores[event.decision_seq] = replace(self.restores[event.decision_seq], directory=event.directory, moved=moved)
+                told = self.restores[event.decision_seq]
+                self.restores[event.decision_seq] = msgspec.structs.replace(told, directory=event.directory, moved=moved)
             case events.RestoreFinished() as event if event.decision_seq in self.restores:
                 told = self.restores[event.decision_seq]
-                self.restores[event.decision_seq] = replace(told, restored=event.restored, accepted=event.accepted)
+                self.restores[event.decision_seq] = msgspec.structs.replace(told, restored=event.restored, accepted=event.accepted)
             case events.WorkspaceObserved():
                 self.outside += 1
             case events.Noted() as event:
@@ -87,7 +86,7 @@ class Story:
     def _settle(self, event: events.CallSettled, changed: int) -> None:
         known = self.calls.get(event.call)
         if known is not None:
-            self.calls[event.call] = replace(
+            self.calls[event.call] = msgspec.structs.replace(
                 known, ended=event.ended, exit=describe_exit(event.exit), changed=changed, reason=_cut(show_text(event.reason)),
                 may_remain=event.label == Label.ACCEPT_BY_PERSON,
             )  # fmt: skip
@@ -95,7 +94,7 @@ class Story:
     def _decide(self, event: events.RecoveryDecided, seq: int) -> None:
         if event.label == "void_and_run" and event.call in self.calls:
             known = self.calls[event.call]
-            self.calls[event.call] = replace(known, attempts=max(0, known.attempts - 1))
+            self.calls[event.call] = msgspec.structs.replace(known, attempts=max(0, known.attempts - 1))
         if event.obligation:
             self.restores[seq] = ToldRestore(seq, event.label, event.target_seq or 0)
 

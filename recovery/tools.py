@@ -19,9 +19,10 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+import msgspec
 
 from eventlog.errors import MisuseError
 from eventlog.show import show_text
@@ -34,8 +35,7 @@ RUNNER = Path(__file__).with_name("run_tool.py")
 PLAIN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_."
 
 
-@dataclass(frozen=True, slots=True)
-class Tool(Generic[P, T]):
+class Tool(msgspec.Struct, Generic[P, T], frozen=True):
     """A function as a tool, by the name (`module:function`) under which another interpreter can import it. Calling it runs nothing: it
     gives the request for a session to run."""
 
@@ -55,15 +55,13 @@ class Tool(Generic[P, T]):
         return ToolRequest(BashCall(run, self.timeout_secs, self.policy, given.encode(), separate=True, effects=self.effects))
 
 
-@dataclass(frozen=True, slots=True)
-class ToolRequest(Generic[T]):
+class ToolRequest(msgspec.Struct, Generic[T], frozen=True):
     """A tool with its arguments, as the call that runs it."""
 
     call: BashCall
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult(Generic[T]):
+class ToolResult(msgspec.Struct, Generic[T], frozen=True):
     """The result of a tool's call, and the value that its function returned."""
 
     call: CallResult

@@ -11,6 +11,7 @@ A trial of one plain kill is named by its step; any other by its plan in text fo
 What stands in quotes are JSON strings of ASCII; STEP is left out where none is waited for.
 """
 
+import itertools
 import json
 import shlex
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ BY_STEP = ("kill",)
 REPLAYED = ("fork", "exec")
 """Entries of trials that `chaos replay` and `chaos shrink` take: those that are played by steps."""
 TARGET = "target"
-"""The mode of a campaign against somebody else's program, which has no scenario and no transcript."""
+"""The mode of a campaign against somebody else's program, which has no scenario; its trials can be replayed, and not shrunk."""
 
 
 def repeat_command(config: RunConfig, trial: Trial) -> str:
@@ -46,11 +47,15 @@ def shrink_command(config: RunConfig, result: TrialResult) -> str:
 
 def replay_command(config: RunConfig, result: TrialResult) -> str:
     """The command that plays a kept trial again and explains it; "" when nothing was kept, or there is no such thing."""
-    if not result.kept or config.mode == TARGET or result.trial.entry not in REPLAYED:
+    is_target = config.mode == TARGET
+    if not result.kept or not (is_target or result.trial.entry in REPLAYED):
         return ""
+    program = shlex.split(config.program)
+    if is_target:
+        program = list(itertools.takewhile(lambda word: not word.startswith("--"), program))  # a transcript knows its target
     directory = result.kept.partition(" (incomplete: ")[0]
     engine = ["--engine", config.engine] if config.engine else []
-    return shlex.join([*shlex.split(config.program), "replay", f"{directory}/trial.json", "--explain", *engine])
+    return shlex.join([*program, "replay", f"{directory}/trial.json", "--explain", *engine])
 
 
 def format_plan(plan: Sequence[Action]) -> str:

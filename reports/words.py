@@ -15,8 +15,9 @@ def escape(text: str) -> str:
 
 
 def is_clean(trial: Trial) -> bool:
-    """Whether it is the clean run of its scenario: trial 0, which may begin with the actions of a prefix."""
-    return trial.number == 0 or not trial.plan
+    """Whether it is the clean run of its scenario: trial 0, which may begin with the actions of a prefix. Of a target that prefix is one
+    kill or more, and the run as good as any trial."""
+    return not trial.plan or (trial.number == 0 and trial.entry != "target")
 
 
 def describe_trial(trial: Trial) -> str:

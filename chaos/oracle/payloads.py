@@ -200,7 +200,10 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
     "checkpoint_taken": {"manifest": is_digest, "root": is_digest, "took_ms": is_count},
     "mode_switched": {"mode": one_of("checkpoint"), "reason": is_anything, "manifest": is_digest},
     "pause_requested": {"reason": is_anything},
-    "approval_asked": {"call": is_ordinal, "script_index": or_null(is_count), "tool": is_text, "input": is_object},
+    "approval_asked": {
+        "call": is_ordinal, "script_index": or_null(is_count), "tool": is_text, "input": is_object,
+        "request_id": is_text, "request_digest": is_anything,
+    },
     "approval_answered": {
         "asked_seq": is_ordinal,
         "answer": one_of("approved", "edited", "rejected"),
@@ -252,6 +255,7 @@ SHAPES: Mapping[str, Mapping[str, Check]] = {
 
 NEWEST_VERSIONS: Mapping[str, int] = {
     "attempt_started": 3,
+    "approval_asked": 2,
     "session_opened": 4,
     "session_forked": 4,
     "checkpoint_taken": 2,
@@ -264,6 +268,8 @@ NEWEST_VERSIONS: Mapping[str, int] = {
 ADDED: Mapping[tuple[str, str], int] = {
     ("attempt_started", "redacted"): 2,
     ("attempt_started", "request_id"): 3,
+    ("approval_asked", "request_id"): 2,
+    ("approval_asked", "request_digest"): 2,
     ("session_opened", "excludes"): 2,
     ("session_opened", "track"): 2,
     ("session_forked", "excludes"): 2,

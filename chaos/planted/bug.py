@@ -41,7 +41,7 @@ from chaos.catalogue import check_mode
 from chaos.options import Options
 from chaos.syscalls.level import STEP
 from eventlog.errors import MisuseError
-from recovery.script import load_toml
+from recovery.session_file import load_toml
 
 Target = Literal["engine", "harness"]
 Suite = Literal["stores", "spaces", "redrivers", "sessions", "checkpoints"]

@@ -8,6 +8,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
+import msgspec
+
 from chaos.results import Action
 from chaos.scenario import Modes, Scenario
 from chaos.shrink.case import Case
@@ -110,13 +112,14 @@ def _shorten(call: Call) -> Iterator[Call]:
         case BashCall():
             for separator in (b"\n", b"; ", b" && "):
                 parts = call.run.split(separator)
-                yield from (replace(call, run=separator.join(kept)) for kept in cut(parts) if kept and len(parts) > 1)
+                yield from (msgspec.structs.replace(call, run=separator.join(kept)) for kept in cut(parts) if kept and len(parts) > 1)
             if call.stdin:
-                yield replace(call, stdin=None)
+                yield msgspec.structs.replace(call, stdin=None)
         case WriteCall():
-            yield from (replace(call, content=call.content[: len(call.content) // divisor]) for divisor in (len(call.content) + 1, 16, 2))
+            lengths = [len(call.content) // divisor for divisor in (len(call.content) + 1, 16, 2)]
+            yield from (msgspec.structs.replace(call, content=call.content[:length]) for length in lengths)
         case EditCall():
-            yield replace(call, new=b"")
+            yield msgspec.structs.replace(call, new=b"")
 
 
 def make_earlier_steps(list_steps: ListSteps) -> Callable[[Case], Iterator[Case]]:

@@ -39,7 +39,7 @@ from recovery.workspace.side import RootIdentity
 from recovery.workspace.values import Scan
 
 
-class _Begun(Begun):
+class _Begun(Begun, frozen=True):
     """A session whose workspace nobody else wants."""
 
     def hold(self) -> None:

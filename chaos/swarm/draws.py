@@ -1,11 +1,13 @@
 """Mode `random`: workloads, and for each of them plans, drawn from the seed. Pure.
 
 What must hold: the same seed draws the same, on any machine and whatever else is asked for: a workload is drawn from the seed and its own
-number alone, its plans from these and its clean run. Nothing else of the world is asked.
+number alone, its plans from these and the steps of its clean run, in whatever order they were recorded. Nothing else of the world is asked.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from blake3 import blake3
 
 from chaos.actions import format_plan
 from chaos.enumeration import Enumeration, Unreachable, find_distinct
@@ -49,7 +51,7 @@ def enumerate_drawn(seed: int) -> Callable[[Recording, Scenario, TrialSet, int],
 
     def enumerate_one(recording: Recording, scenario: Scenario, trial_set: TrialSet, first_number: int = 1) -> Enumeration:
         steps = find_distinct(recording)
-        plans = draw_plans(random.Random(f"{seed} plans {scenario.name}"), scenario, steps)
+        plans = draw_plans(f"{seed} plans {scenario.name}", scenario, steps)
         trials = tuple(Trial(number, scenario.name, plan, fault=FAULT) for number, plan in enumerate(plans, first_number))
         killed = {action.at for plan in plans for action in plan if action.at and action.do == "kill"}
         left = tuple(Unreachable(step, "not drawn") for step in steps if step not in killed)
@@ -58,8 +60,9 @@ def enumerate_drawn(seed: int) -> Callable[[Recording, Scenario, TrialSet, int],
     return enumerate_one
 
 
-def draw_plans(drawing: random.Random, scenario: Scenario, steps: tuple[str, ...]) -> list[tuple[Action, ...]]:
-    """`PER_WORKLOAD` different plans of one fault or two, of the kinds that the scenario has enabled."""
+def draw_plans(chance: str, scenario: Scenario, steps: tuple[str, ...]) -> list[tuple[Action, ...]]:
+    """`PER_WORKLOAD` different plans of one fault or two, of the kinds that the scenario has enabled; `chance` decides."""
+    drawing = random.Random(chance)
     is_drawn = scenario.about.startswith(NAMED)
     names = scenario.about.removeprefix(NAMED).split(", ")
     enabled = [kind for kind in KINDS if kind.name in names or not is_drawn]
@@ -67,11 +70,17 @@ def draw_plans(drawing: random.Random, scenario: Scenario, steps: tuple[str, ...
     if not places:
         raise MisuseError(f"{scenario.name}: its clean run passes no step at which a fault could be drawn")
     drawn: dict[str, tuple[Action, ...]] = {}
-    for _ in range(PER_WORKLOAD * 10):
+    for number in range(PER_WORKLOAD * 10):
         first, second = drawing.choice(enabled), drawing.choice([None, *enabled])
         if second is None or can_follow(first, second):
-            plan = plan_two(first, drawing.choice(places), second, drawing.randrange(4))
+            plan = plan_two(first, draw_step(f"{chance} {number}", places), second, drawing.randrange(4))
             drawn.setdefault(format_plan(plan), plan)
         if len(drawn) == PER_WORKLOAD:
             break
     return list(drawn.values())
+
+
+def draw_step(chance: str, steps: Sequence[str]) -> str:
+    """One of the steps. Each has a number drawn for it alone and the lowest is taken: neither their order nor one more of them, which a
+    recording may or may not have, changes what else is drawn."""
+    return min(steps, key=lambda step: blake3(f"{chance} {step}".encode()).digest())

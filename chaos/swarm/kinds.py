@@ -17,6 +17,8 @@ After = Literal["goes on", "killed", "halts", "sleeps"]
 RECOVERED = "recovered:1"
 TAKEOVER = ("start:1", "floor.commit.before:1", "floor.commit.after:1", RECOVERED)
 LATER = ("intent.commit.before:3", "intent.commit.after:3", "outcome.commit.before:3", "outcome.commit.after:3")
+FIRST_WAIT = "driver@1:command.wait:1"
+THIRD_CALL = "driver@1:intent.commit.before:3"
 IN_SPACE = "outcome.commit.before:1"
 """A step of a successor's first call: by then its space is sure to be at work."""
 
@@ -51,13 +53,15 @@ KINDS = (
 
 def find_first_steps(steps: Sequence[str]) -> dict[str, list[str]]:
     """Where a first fault may fall, by class of step (`intent`, `scan`, ...: the first word of its name), in order: steps of the driver in
-    its first two calls once its space has said that it is there, without a lock."""
-    begin = next((number for number, step in enumerate(steps) if step.startswith("shim.")), len(steps))
-    end = steps.index("driver@1:intent.commit.before:3") if "driver@1:intent.commit.before:3" in steps else 0
+    its first two calls once it has waited for a command, whose space is there then, without a lock. The driver's own order counts: when
+    others pass theirs is chance."""
+    own = [step for step in steps if step.startswith("driver@1:")]
+    begin = own.index(FIRST_WAIT) + 1 if FIRST_WAIT in own else len(own)
+    end = own.index(THIRD_CALL) if THIRD_CALL in own else 0
     classes: dict[str, list[str]] = {}
-    for step in steps[begin:end]:
+    for step in own[begin:end]:
         parsed = parse_step(step)
-        if parsed.role == "driver" and parsed.epoch == 1 and not lock_of(parsed):
+        if not lock_of(parsed):
             classes.setdefault(parsed.name.partition(".")[0], []).append(step)
     return classes
 

@@ -4,8 +4,9 @@ Each is asked about a clean run first, and then about the same with everything e
 nothing by being content.
 """
 
+import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from chaos.results import OracleVerdict, Verdict
@@ -13,8 +14,10 @@ from chaos.target.log_check import LogCheck
 from chaos.target.place import TargetPlace, make_environment, make_place
 from chaos.target.target import CHECK, Target
 from chaos.target.workload import LEFT, RIGHT, WITNESS, End, find_blind, judge_end
-from chaos.trees import remove_tree
+from chaos.trees import copy_tree, remove_tree
 
+Spoil = Callable[[TargetPlace, TargetPlace], bool]
+"""Makes in the second place, which is empty, a spoiled copy of what a clean run has left in the first; whether it is another one."""
 WORDS = {0: Verdict.PASS, 1: Verdict.FAIL}
 SHOWN = 400
 
@@ -49,10 +52,14 @@ class Checker:
             return f"the judge of {kind} does not notice what was spoiled for it" if kind else ""
         if not self._target.check:
             return ""  # the log oracle doubts itself
-        emptied = make_place(place.directory / "emptied")
-        said = self._run(emptied, 1)
-        remove_tree(emptied.directory)
-        return "the check is content with three empty directories too, so that it proves nothing" if said.verdict is Verdict.PASS else ""
+        for name, spoil, what in SPOILED:
+            spoiled = make_place(place.directory / name)
+            try:
+                if spoil(place, spoiled) and self._run(spoiled, 1).verdict is Verdict.PASS:
+                    return f"the check is content with {what} too, so that it proves nothing"
+            finally:
+                remove_tree(spoiled.directory)
+        return ""
 
     def _run(self, place: TargetPlace, starts: int) -> OracleVerdict:
         environment = make_environment(self._given, place, starts, is_told=False)
@@ -72,6 +79,27 @@ class Checker:
             return OracleVerdict(CHECK, verdict)
         ended = "" if verdict is Verdict.FAIL else f"the check ended with {done.returncode}: "
         return OracleVerdict(CHECK, verdict, ended + _last_words(done.stdout or done.stderr))
+
+
+def spoil_contents(place: TargetPlace, spoiled: TargetPlace, share: float) -> bool:
+    """Copy what is there, of each file only this share of its bytes: every name stands, and no content is whole."""
+    changed = False
+    for source, copy in zip(place.given, spoiled.given, strict=True):
+        copy_tree(source, copy)
+        for file in copy.rglob("*"):
+            if file.is_file() and not file.is_symlink() and (size := file.stat().st_size):
+                file.chmod(0o600)
+                os.truncate(file, int(size * share))
+                changed = True
+    return changed
+
+
+SPOILED: tuple[tuple[str, Spoil, str], ...] = (
+    ("emptied", lambda place, spoiled: True, "three empty directories"),
+    ("hollow", lambda place, spoiled: spoil_contents(place, spoiled, 0.0), "every file there and empty"),
+    ("halved", lambda place, spoiled: spoil_contents(place, spoiled, 0.5), "every file cut to its first half"),
+)
+"""What a check is shown once each, after a sound end: a name for the copy, how it is made, and what it is in words."""
 
 
 def read_end(place: TargetPlace, steps: int) -> End:

@@ -24,21 +24,22 @@ class TargetZygote(ProcessZygote):
         self.target = target
 
     def record(self, scenario: Scenario, prefix: Sequence[Action], directory: Path) -> Recording:
-        return self.record_target(directory)
+        return self.record_target(directory, prefix)
 
     def run(self, scenario: Scenario, trial: Trial, directory: Path, converges_to: Mapping[str, Any]) -> TrialResult:
         return self.run_target(trial, directory)
 
-    def record_target(self, directory: Path) -> Recording:
-        """Clean runs in `directory`, which exists and is empty. Raises ZygoteError."""
-        answer = self._ask({"op": "record", "target": self.target, "directory": os.fspath(directory)})
-        if answer.recording is None:
+    def record_target(self, directory: Path, prefix: Sequence[Action] = ()) -> Recording:
+        """Clean runs in `directory`, which exists and is empty, or the run with the kills of `prefix`. Raises ZygoteError."""
+        answer = self._ask({"op": "record", "target": self.target, "directory": os.fspath(directory), "prefix": list(prefix)})
+        if answer.recording is None or answer.recording.prefix != tuple(prefix):
             raise self._lose("it answered a request for a clean run with something else")
         return answer.recording
 
-    def run_target(self, trial: Trial, directory: Path) -> TrialResult:
-        """One trial in `directory`, which exists and is empty. Raises ZygoteError."""
-        answer = self._ask({"op": "trial", "target": self.target, "trial": trial, "directory": os.fspath(directory)})
+    def run_target(self, trial: Trial, directory: Path, op: str = "trial") -> TrialResult:
+        """One trial in `directory`, which exists and is empty; with the `op` replay its transcript stays there whatever the verdict. Raises
+        ZygoteError."""
+        answer = self._ask({"op": op, "target": self.target, "trial": trial, "directory": os.fspath(directory)})
         if answer.result is None or answer.result.trial != trial:
             raise self._lose(f"it answered a request for trial {trial.number} with something else")
         return answer.result

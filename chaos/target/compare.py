@@ -133,7 +133,7 @@ def _run(plan: _Plan, peer: Peer, level: str, kill: str) -> list[TrialResult]:
     run = plan.out / f"{peer.name}-{level}-{kill}"
     words = ["--target", target, "--workload", str(plan.steps), "--level", level, "--kill", kill, "--seed", str(plan.seed)]
     words += ["--patience", PATIENCE]
-    words += ["--jobs", str(plan.jobs), "--out", str(run), *(["--runs", str(plan.runs)] if level == SYSCALL else [])]
+    words += ["--jobs", str(plan.jobs), "--out", str(run), *(["--runs", str(plan.runs)] if level == SYSCALL else ["--depth", "1"])]
     done = subprocess.run([sys.executable, "-m", "chaos", *words], capture_output=True, text=True, check=False)
     if done.returncode not in (ExitCode.PASS, ExitCode.FAIL, ExitCode.UNKNOWN):
         raise MisuseError(f"{peer.name}: its campaign could not be run: {(done.stderr.strip().splitlines() or ['nothing was said'])[-1]}")

@@ -1,11 +1,13 @@
 """From a request to a campaign against a target: the pool, the runs and the enumeration that are a target's own."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from chaos.area import open_area
 from chaos.campaign import Campaign, CampaignResult, Enumerate, Watcher
+from chaos.depth import LEAST
 from chaos.done import NOTHING, Done
 from chaos.enumeration import Enumeration, Unreachable
 from chaos.launch import open_pool
@@ -16,15 +18,14 @@ from chaos.scenario import Scenario
 from chaos.step import parse_step
 from chaos.syscalls.enumerate import enumerate_kills
 from chaos.target.client import TargetZygote
-from chaos.target.target import ENTRY, LIVENESS, NAME, PROCESSES, Target
+from chaos.target.target import AGAIN, DEEPER, ENTRY, LIVENESS, NAME, PROCESSES, Target, describe_target
 from chaos.trial_set import TrialSet
 from eventlog.errors import MisuseError
 
 
 def make_target_config(config: Config, target: Target, first_words: str) -> Config:
     """What `config.json` says of a campaign against a target: the target in place of scenarios, and no label of the engine's."""
-    told = {"name": NAME, **msgspec.to_builtins(target)}
-    return msgspec.structs.replace(config, scenarios=(told,), labels=(), program=first_words)
+    return msgspec.structs.replace(config, scenarios=(describe_target(target),), labels=(), program=first_words)
 
 
 def run_target_request(request: Request, run: RunDirectory, watcher: Watcher, done: Done = NOTHING) -> CampaignResult:
@@ -51,11 +52,25 @@ def required_judges(target: Target) -> frozenset[str]:
 
 
 def enumerate_steps(recording: Recording, scenario: Scenario, trial_set: TrialSet, first_number: int = 1) -> Enumeration:
-    """One kill for each step that the clean run's start announced."""
-    aimed = [step for step in recording.steps if parse_step(step).epoch == 1]
-    trials = tuple(Trial(number, NAME, (Action(step, "kill"),), ENTRY) for number, step in enumerate(aimed, first_number))
+    """One kill for each step that the clean run's start announced; where kills come before, that the start after them did."""
+    before = trial_set.before
+    aimed = [step for step in recording.steps if parse_step(step).epoch == len(before) + 1]
+    trials = tuple(make_trial(number, (*before, Action(step, "kill"))) for number, step in enumerate(aimed, first_number))
     left_out = tuple(Unreachable(step, "not yet") for step in recording.steps if step not in aimed)
-    return Enumeration(NAME, recording.steps, trials, left_out, "")
+    return Enumeration(NAME, recording.steps, trials, left_out, "", before)
+
+
+def make_trial(number: int, plan: tuple[Action, ...]) -> Trial:
+    """A trial of kills at announced steps, one in each start."""
+    return Trial(number, NAME, plan, ENTRY, ("kill", AGAIN, DEEPER)[min(len(plan), LEAST) - 1])
+
+
+def add_plan(made: Enumeration, plan: tuple[Action, ...]) -> Enumeration:
+    """The enumeration with a trial of the plan that somebody gave, if any, unless it has one."""
+    if not plan or any(trial.plan == plan for trial in made.trials):
+        return made
+    number = max((trial.number for trial in made.trials), default=0) + 1
+    return replace(made, trials=(*made.trials, make_trial(number, plan)))
 
 
 def check_step(made: Enumeration, step: str) -> Enumeration:
@@ -66,9 +81,11 @@ def check_step(made: Enumeration, step: str) -> Enumeration:
 
 
 def _choose_enumeration(request: Request) -> Enumerate:
-    step = request.limits.step
+    step, plan = request.limits.step, request.limits.plan
     if not the_target(request).is_traced:
-        return lambda recording, scenario, trial_set, first: check_step(enumerate_steps(recording, scenario, trial_set, first), step)
+        return lambda recording, scenario, trial_set, first: add_plan(
+            check_step(enumerate_steps(recording, scenario, trial_set, first), step), plan
+        )
     return lambda recording, scenario, trial_set, first: enumerate_kills(recording, first, request.kills, request.seed, request.limits.step)
 
 

@@ -5,19 +5,25 @@ import shlex
 import shutil
 from pathlib import Path
 
+from chaos.actions import format_action, parse_plan
 from chaos.campaign import Limits
 from chaos.console import check_target as check_file
+from chaos.depth import SECOND, Depth
 from chaos.options import Options, Request, check_html, check_junit, check_numbers, parse_duration
+from chaos.results import Action
 from chaos.scenario import Scenario
 from chaos.sim.options import LOCAL
-from chaos.step import format_step, parse_short_step
+from chaos.step import format_step, parse_short_step, parse_step
 from chaos.syscalls.enumerate import DEFAULT_KILLS
 from chaos.syscalls.level import SYSCALL, check_level
-from chaos.target.target import DEFAULT_PATIENCE_SECS, DEFAULT_STARTS, KILLS, NAME, Kill, Target
+from chaos.target.target import AGAIN, DEEPER, DEFAULT_PATIENCE_SECS, DEFAULT_STARTS, ENTRY, KILLS, NAME, Kill, Target
 from eventlog.errors import MisuseError
 
 MOST_STEPS = 1000
 """Of the standard workload: each is a trial for every instant in it."""
+PAIRS, DRAWS = 4, 2
+"""Of how many first kills the starts after them are killed too, and at how many steps each, where no depth was given: a dozen starts more
+for any target, however many steps it announces."""
 
 
 def check_target_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
@@ -35,6 +41,9 @@ def check_target_options(options: Options, seed: int, jobs: int, out: Path) -> R
         is_traced=level == SYSCALL,
     )
     is_traced = target.is_traced
+    if is_traced and (options.depth is not None or options.plan):
+        what = "--plan" if options.plan else "--depth"
+        raise MisuseError(f"--level {SYSCALL} kills a target once, in its first start; leave {what} away")
     return Request(
         mode=NAME,
         seed=seed if options.seed is None else options.seed,
@@ -44,6 +53,9 @@ def check_target_options(options: Options, seed: int, jobs: int, out: Path) -> R
             budget_secs=parse_duration(options.budget) if options.budget else None,
             stop_after=options.stop_after,
             step=format_step(parse_short_step(options.step, "--step")) if options.step else "",
+            fault=options.fault if not is_traced else "",
+            plan=_check_plan(options),
+            depth=_choose_depth(options.depth, is_traced=is_traced),
         ),
         jobs=options.jobs or jobs,
         engine=None,
@@ -82,17 +94,41 @@ def _refuse_others(options: Options) -> None:
     for name, given in (
         ("mode", options.mode not in ("ci", NAME)),
         ("scenario", options.scenario not in ("", NAME)),
-        ("plan", options.plan),
         ("engine", options.engine),
-        ("depth", options.depth is not None),
         ("require-coverage", options.require_coverage),
         ("require", options.require),
         ("audit", options.audit is not None),
         ("backend", options.backend != LOCAL),
-        ("fault", options.fault not in ("", "kill", SYSCALL)),
+        ("fault", options.fault not in ("", "kill", AGAIN, DEEPER, SYSCALL)),
     ):
         if given:
             raise MisuseError(f"--{name} belongs to campaigns against the engine; leave it away beside --target")
+
+
+def _check_plan(options: Options) -> tuple[Action, ...]:
+    """The plan that was given: kills at steps, one in each start."""
+    if not options.plan:
+        return ()
+    for name, given in (("--step", options.step), ("--fault", options.fault), ("--depth", options.depth)):
+        if given:
+            raise MisuseError(f"--plan is one whole trial and {name} chooses among those there are; leave one of the two away")
+    plan = parse_plan(options.plan, "--plan")
+    for start, action in enumerate(plan, 1):
+        if action.do != "kill" or not action.at or action.who or parse_step(action.at).epoch != start:
+            raise MisuseError(
+                f"--plan: {format_action(action)!r} is no kill at a step of start {start}; a plan of a target is one kill a start, "
+                "such as 'kill driver@1:paid:1; kill driver@2:paid:1'"
+            )
+    return plan
+
+
+def _choose_depth(wanted: int | None, *, is_traced: bool) -> Depth:
+    """How many kills a trial has: second ones at some steps, drawn by the seed, or to a depth that was given at all."""
+    if is_traced or wanted == 1:
+        return Depth(kills=1, entry=ENTRY)
+    if wanted is None:
+        return Depth(SECOND, PAIRS, DRAWS, SECOND, ENTRY)
+    return Depth(wanted, least=SECOND, entry=ENTRY)
 
 
 def _check_workload(options: Options) -> int:

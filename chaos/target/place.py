@@ -43,10 +43,9 @@ class TargetPlace:
         """The three directories that a target may use."""
         return self.work, self.state, self.outside
 
-    @property
-    def trace(self) -> Path:
-        """The steps passed."""
-        return self.directory / "trace"
+    def trace(self, start: int) -> Path:
+        """The steps that a start passed, counted from 1."""
+        return self.directory / f"trace-{start}"
 
     @property
     def strace(self) -> Path:
@@ -114,6 +113,7 @@ def make_environment(
         return own | told
     # A driver of this engine that finds its epoch itself calls it 0.
     wait = " ".join(sorted(armed | {step.replace(f"@{attempt}:", "@0:") for step in armed}))
-    socket = {"CHAOS_STEP_TRACE": str(place.trace), "CHAOS_STEP_SOCKET": address, "CHAOS_STEP_WAIT": wait}
-    engine = {steps.TRACE_VARIABLE: str(place.trace), steps.SOCKET_VARIABLE: address, steps.WAIT_VARIABLE: wait}
+    trace = str(place.trace(attempt))
+    socket = {"CHAOS_STEP_TRACE": trace, "CHAOS_STEP_SOCKET": address, "CHAOS_STEP_WAIT": wait}
+    engine = {steps.TRACE_VARIABLE: trace, steps.SOCKET_VARIABLE: address, steps.WAIT_VARIABLE: wait}
     return own | told | socket | engine

@@ -13,7 +13,6 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO
 
 from chaos.processes import end_everything, list_descendants, wait_readable
@@ -225,13 +224,13 @@ def name_in_start(step: str, start: int) -> str:
     return step if step.startswith("redriver@") else step.replace("@0:", f"@{start}:", 1)
 
 
-def read_announced(file: Path) -> tuple[str, ...]:
-    """The steps that the trace of one clean run holds, in the order passed; none when nothing was announced."""
+def read_announced(place: TargetPlace, start: int = 1) -> tuple[str, ...]:
+    """The steps that one start passed, in the order passed; none when nothing was announced."""
     try:
-        lines = file.read_text("utf-8", "replace").splitlines()
+        lines = place.trace(start).read_text("utf-8", "replace").splitlines()
     except FileNotFoundError:
         return ()
-    return tuple(name_in_start(line.rpartition(" ")[0], 1) for line in lines)
+    return tuple(name_in_start(line.rpartition(" ")[0], start) for line in lines)
 
 
 def _accept(listener: socket.socket, start: int) -> Announced:

@@ -3,11 +3,13 @@
 The contract with the command stands in chaos/README, "Targets".
 """
 
-from typing import Literal, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from chaos.target.workload import VIOLATIONS
+from eventlog.errors import MisuseError
 
 Kill = Literal["tree", "main"]
 KILLS = get_args(Kill)
@@ -15,6 +17,10 @@ KILLS = get_args(Kill)
 ENTRY = "target"
 NAME = "target"
 """Stands where a campaign of the engine has its mode and its scenario."""
+AGAIN, DEEPER = "again", "deeper"
+"""As what trials with a second kill, and with more, are counted."""
+STARTED = "target_started"
+"""The one kind of event in the history of a target's trial."""
 DEFAULT_STARTS = 3
 """How often a target is started after its last kill, at most, before it must have finished."""
 DEFAULT_PATIENCE_SECS = 120.0
@@ -53,3 +59,18 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.workload:
             return tuple(VIOLATIONS)
         return (CHECK,) if self.check else (LOG_ORACLE,)
+
+
+def describe_target(target: Target) -> dict[str, Any]:
+    """A target as it stands where a trial of the engine has its scenario: in `config.json`, and in a transcript."""
+    return {"name": NAME, **msgspec.to_builtins(target)}
+
+
+def read_target(told: Mapping[str, Any], where: str) -> Target | None:
+    """The inverse; None for a scenario. MisuseError for what is damaged, naming `where` it stands."""
+    if told.get("name") != NAME or "command" not in told:
+        return None
+    try:
+        return msgspec.convert({name: value for name, value in told.items() if name != "name"}, Target)
+    except msgspec.ValidationError as error:
+        raise MisuseError(f"{where}: holds a damaged target: {error}; run the campaign again") from error

@@ -6,13 +6,14 @@ A trial passes only if its kills provably fired, the target finished, and whoeve
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from chaos.actions import format_action
 from chaos.plan import find_unfired
 from chaos.play import unplayed
-from chaos.results import OracleVerdict, Recording, Trial, TrialResult, Verdict, merge_verdicts
+from chaos.results import Action, OracleVerdict, Recording, Trial, TrialResult, Verdict, merge_verdicts
 from chaos.step import parse_step
 from chaos.syscalls.enumerate import ENTRY as SYSCALL_ENTRY
 from chaos.syscalls.enumerate import FAULT as SYSCALL_FAULT
@@ -20,7 +21,8 @@ from chaos.syscalls.inject import TraceError
 from chaos.target.check import Checker
 from chaos.target.place import TargetPlace, make_place
 from chaos.target.play import TargetPlay, TargetPlayed, read_announced, read_passes
-from chaos.target.target import ENTRY, NAME, Target
+from chaos.target.target import ENTRY, NAME, STARTED, Target, describe_target
+from chaos.transcript import Transcript
 from chaos.trees import copy_tree
 from eventlog.errors import MisuseError
 
@@ -38,11 +40,15 @@ def run_target(target: Target, trial: Trial, directory: Path, given: Mapping[str
     return _conclude(trial, played, (*played.findings, *judged), time.monotonic() - began)
 
 
-def record_target(target: Target, directory: Path, given: Mapping[str, str], checker: Checker) -> Recording:
+def record_target(
+    target: Target, directory: Path, given: Mapping[str, str], checker: Checker, prefix: tuple[Action, ...] = ()
+) -> Recording:
     """Two clean runs in directories of their own: the steps of the first, and its verdict, less than a pass where anything speaks against
-    killing it now."""
+    killing it now. With `prefix`, the kills that come before: one run, and the steps of the start after the last of them."""
     entry, fault = (SYSCALL_ENTRY, SYSCALL_FAULT) if target.is_traced else (ENTRY, "kill")
-    trial = Trial(0, NAME, (), entry, fault)
+    trial = Trial(0, NAME, prefix, entry, fault)
+    if prefix:
+        return _record_after(target, trial, directory, given, checker)
     alone = msgspec.structs.replace(target, starts=1)
     result = run_target(alone, trial, directory, given, checker)
     place = TargetPlace(directory)
@@ -59,6 +65,15 @@ def record_target(target: Target, directory: Path, given: Mapping[str, str], che
     if doubt:
         result = msgspec.structs.replace(result, verdict=Verdict.UNKNOWN, reason=doubt)
     return Recording(NAME, steps, result, kill_mark="")
+
+
+def _record_after(target: Target, trial: Trial, directory: Path, given: Mapping[str, str], checker: Checker) -> Recording:
+    """The run of the kills that come before, and what the start after them announces: nothing, where it had nothing left to do."""
+    result = run_target(target, trial, directory, given, checker)
+    steps, doubt = _check_steps(read_announced(TargetPlace(directory), len(trial.plan) + 1))
+    if doubt and result.verdict is Verdict.PASS:
+        result = msgspec.structs.replace(result, verdict=Verdict.UNKNOWN, reason=doubt)
+    return Recording(NAME, steps, result, kill_mark="", prefix=trial.plan)
 
 
 def _describe_clean(result: TrialResult, place: TargetPlace) -> str:
@@ -80,15 +95,21 @@ def _read_steps(target: Target, place: TargetPlace) -> tuple[tuple[str, ...], st
     try:
         if target.is_traced:
             return read_passes(place), ""
-        steps = read_announced(place.trace)
-        for step in steps:
-            parse_step(step)
     except TraceError as error:
         return (), str(error)
-    except MisuseError:
-        return (), f"the target announced {step!r}, which is no step; a name has {STEP_NAME}"
-    if not steps:
-        return (), "the target announced no step; call step(NAME) of chaos.target.announce in it, or kill it with --level syscall"
+    steps, doubt = _check_steps(read_announced(place))
+    if not steps and not doubt:
+        doubt = "the target announced no step; call step(NAME) of chaos.target.announce in it, or kill it with --level syscall"
+    return steps, doubt
+
+
+def _check_steps(steps: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """The steps, each once, and why they are none."""
+    for step in steps:
+        try:
+            parse_step(step)
+        except MisuseError:
+            return (), f"the target announced {step!r}, which is no step; a name has {STEP_NAME}"
     return tuple(dict.fromkeys(steps)), ""
 
 
@@ -96,11 +117,22 @@ def _compare(result: TrialResult, place: TargetPlace, steps: tuple[str, ...]) ->
     """Why a second clean run, in fresh directories, is not like the first."""
     if result.verdict is not Verdict.PASS:
         return f"a second clean run in fresh directories is not like the first ({result.reason}): is anything kept elsewhere?"
-    other = set(read_announced(place.trace))
+    other = set(read_announced(place))
     missing = [step for step in steps if step not in other]
     if missing:
         return f"a second clean run in fresh directories did not announce {missing[0]}: is anything kept elsewhere, or left to chance?"
     return ""
+
+
+def make_transcript(target: Target, result: TrialResult, directory: Path) -> Transcript:
+    """What it takes to play the trial in `directory` again, and to compare. Its history is that of its starts: how each ended, and of those
+    that were not killed the steps announced. Which of them the siblings of a killed process came to is chance, and so is their order."""
+    place = TargetPlace(directory)
+    events: list[dict[str, Any]] = []
+    for start, code in result.drivers:
+        steps = [] if code < 0 else sorted(set(read_announced(place, start)))
+        events.append({"seq": start, "kind": STARTED, "payload": {"ended": code, "steps": steps}})
+    return Transcript(describe_target(target), result, events)
 
 
 def _conclude(trial: Trial, played: TargetPlayed, oracles: tuple[OracleVerdict, ...], seconds: float) -> TrialResult:

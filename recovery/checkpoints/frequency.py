@@ -7,11 +7,10 @@ done again costs at most about one checkpoint more than what was known to be acc
 What was changed outside any call cannot be done again, so it always has one.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Since:
+class Since(msgspec.Struct, frozen=True):
     """What no checkpoint has yet, this commit included: finished calls, the time they took; whether anything else changed the image."""
 
     calls: int

@@ -8,8 +8,8 @@ by the BLAKE3 of these bytes. Who reads one believes nothing of it: the name is 
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from blake3 import blake3
 
 from eventlog import codec
@@ -21,8 +21,7 @@ MAGIC = b"crashworthy checkpoint 1\n"
 _MOST_LINES = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(msgspec.Struct, frozen=True):
     """A checkpoint, read and proved: its name (hex), the image, the root hash of that (hex), the pattern lines that name it with it."""
 
     manifest: str

@@ -13,8 +13,9 @@ What must hold, and the suite checks (recovery.checkpoints.conformance):
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from eventlog.image import Image
 from eventlog.values import ContentId
@@ -25,8 +26,7 @@ Pieces = Callable[[], Iterable[bytes]]
 """Yields the bytes of a content in pieces; raises in the end when they are not those of its name (`read_verified`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Collected:
+class Collected(msgspec.Struct, frozen=True):
     """What a garbage collection removed, or would remove: manifests of the owner (hex), contents, and bytes as they were stored."""
 
     manifests: tuple[str, ...]

@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from eventlog.errors import CrashworthyError, MisuseError
 from eventlog.preflight import check_writable_place
@@ -35,8 +36,7 @@ from recovery.space.marks import MarkSetting, choose_marks
 from recovery.space.places import contains, look_at
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(msgspec.Struct, frozen=True):
     """A session that has begun and whose workspace this process has claimed. `root` is resolved; `known` is its log as it was read."""
 
     order: Order

@@ -4,7 +4,8 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog.errors import NeedsPersonError
 from eventlog.ports import Clock, Host, Ids
@@ -13,8 +14,7 @@ from recovery.context import Context
 from recovery.script import OnInterrupted, Session
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
+class Ports(msgspec.Struct, frozen=True):
     """The world of one driver."""
 
     clock: Clock
@@ -22,8 +22,7 @@ class Ports:
     host: Host
 
 
-@dataclass(frozen=True, slots=True)
-class Act:
+class Act(msgspec.Struct, frozen=True):
     """What a driver does in place of the script, once it has taken over (T1 to T3). `command` is what a refusal names to be run again;
     without `may_claim` a running command is condemned with the rest; with `is_fresh` its scans trust nothing that an earlier process
     remembered."""
@@ -37,8 +36,7 @@ class Act:
     are_processes_dead: bool = False  # a person says so, of what cannot be proved (recovery settle --processes-dead)
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(msgspec.Struct, frozen=True):
     """What to drive: a session file's content, or (None) whatever the state directory holds. Only with `finish` is a session without a
     script ended, for good. `takes_calls`: calls come that no script names."""
 

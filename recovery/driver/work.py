@@ -15,7 +15,7 @@ from recovery.fallback import describe_lost_work, describe_undone
 from recovery.modes import commit_image
 from recovery.perform import recover
 from recovery.restore import sync_workspace
-from recovery.script import call_from_json
+from recovery.script import Call, call_from_json, call_to_json
 from recovery.state import SessionState
 from recovery.words import describe_way_on
 
@@ -119,9 +119,25 @@ def ask_approval(context: Context, index: int) -> NoReturn:
     """Commit that a person is asked about the script's call `index`. Raises NeedsPersonError with the ways to answer."""
     state = context.journal.state
     call, asked = len(state.calls) + 1, state.opened.script[index]
-    question = events.ApprovalAsked(context.clock.now_ms(), call, index, str(asked["tool"]), asked)
+    question = events.ApprovalAsked(context.clock.now_ms(), call, index, str(asked["tool"]), asked, request_id="", request_digest="")
     context.journal.append([Record(question)], (), "asked")
     raise NeedsPersonError(describe_question(call, index))
+
+
+def ask_about(context: Context, call: Call, key: str) -> None:
+    """Commit that a person is asked about a call that no script names, under its caller's own id."""
+    asked = call_to_json(call)
+    number, digest = len(context.journal.state.calls) + 1, calls.request_digest(call)
+    question = events.ApprovalAsked(context.clock.now_ms(), number, None, str(asked["tool"]), asked, key, digest)
+    context.journal.append([Record(question)], (), "asked")
+
+
+def describe_request(call: int, key: str) -> str:
+    """Which call that no script names waits for a person, and how to answer."""
+    return (
+        f"call {call} (key {show_text(repr(key))}) waits for a person's word and has not begun: `recovery answer STATE_DIR --approve` lets "
+        "it run, `--edit FILE` runs what FILE says in its place, `--reject` ends it without; then ask again under the same key"
+    )
 
 
 def describe_question(call: int, index: int) -> str:

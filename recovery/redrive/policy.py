@@ -5,8 +5,9 @@ parked stays parked; then the newest end is looked at; then the starts since the
 it is made, and a good start counts like a bad one: only what the log has committed since resets the count.
 """
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from eventlog.process_identity import ProcessIdentity
 from recovery.redrive.record import Attempt, Parked, RedriveRecord
@@ -18,8 +19,7 @@ MOST_COUNTED_GAP_SECS = 5.0
 """What silence grows by at one look at most: who was not running itself for longer has heard nothing then, and says nothing of others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """`attempts`: starts without progress before a session is parked. `backoff_secs` doubles with each up to `most_secs`. `stall_secs` (0:
     off) of silence end a driver, `grace_secs` before its first word. Behind a driver that has run for `ready_secs` (0: never) the next
     start is made ready: counted before there is need of it."""
@@ -32,8 +32,7 @@ class Limits:
     ready_secs: float = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """What the log says: its head, the newest event that is progress (0: none), where the session stands, and the newest event that only a
     driver writes: what follows that one no driver has judged by yet."""
 
@@ -44,8 +43,7 @@ class Seen:
     driven_seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """How the newest driver ended: an exit code, a signal, ended for its silence, or nobody knows. `sentence` is the last it said to
     people."""
 
@@ -66,35 +64,30 @@ class Ended:
                 return "ended while nobody watched"
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(msgspec.Struct, frozen=True):
     """The session has finished: nothing is started any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveAlone:
+class LeaveAlone(msgspec.Struct, frozen=True):
     """This driver lives: it is watched, and nothing is started beside it."""
 
     identity: ProcessIdentity
 
 
-@dataclass(frozen=True, slots=True)
-class Park:
+class Park(msgspec.Struct, frozen=True):
     """No driver is started until a person says so."""
 
     kind: Literal["person", "poison", "paused"]
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class StayParked:
+class StayParked(msgspec.Struct, frozen=True):
     """It was parked before, and what parked it still stands."""
 
     parked: Parked
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """Start the next driver in `delay_secs`; `why` stands in the history."""
 
     delay_secs: float

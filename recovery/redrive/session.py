@@ -10,7 +10,6 @@ it is made: then nothing is written between a death and the next start.
 import contextlib
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import assert_never
 
 import msgspec
@@ -41,8 +40,7 @@ LISTEN_SECS = 0.5
 """How often a driver's output and life are looked at, beside being told of a child's death at once."""
 
 
-@dataclass(slots=True)
-class Watched:
+class Watched(msgspec.Struct):
     """The driver that runs. `epoch` is 0 where nobody here knows it."""
 
     driver: Driver

@@ -11,8 +11,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import IO
+
+import msgspec
 
 from eventlog.ports import Host
 from eventlog.process_identity import ProcessIdentity, identify
@@ -22,8 +23,7 @@ FILES_KEPT = 20
 """Drivers whose output stays."""
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """What one driver is told: whose state, under which epoch, where its output goes."""
 
     state: str

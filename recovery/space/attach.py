@@ -9,8 +9,8 @@ import os
 import select
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
+import msgspec
 from blake3 import blake3
 
 from eventlog.errors import BusyError, CorruptError, LostProcessError, MisuseError, StaleEpochError
@@ -35,11 +35,10 @@ def skip_nothing(stream: StreamName, count: int) -> None:
     """For who does not want to know what was skipped."""
 
 
-@dataclass(slots=True)
-class Taken:
+class Taken(msgspec.Struct):
     """How far a reader came: the next byte that it wants of each stream."""
 
-    offsets: dict[StreamName, int] = field(default_factory=lambda: {"out": 0, "err": 0})
+    offsets: dict[StreamName, int] = msgspec.field(default_factory=lambda: {"out": 0, "err": 0})
 
 
 def attach(

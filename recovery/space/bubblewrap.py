@@ -4,12 +4,12 @@ Chosen once, when a drive or a handle begins; whether it is to be had is told by
 """
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal, get_args
+
+import msgspec
 
 from eventlog.errors import MisuseError
 from eventlog.show import show_text
@@ -35,8 +35,7 @@ _OPTIONS = (
 _INSTEAD = "or use the local space (SESSION_SPACE=local)"
 
 
-@dataclass(frozen=True, slots=True)
-class Bubblewrap:
+class Bubblewrap(msgspec.Struct, frozen=True):
     """How commands are confined: by the program `program`, with the directory `workspace` (absolute, no links in it) writable, and what a
     person lets them write besides (`writable`, the same)."""
 
@@ -84,7 +83,7 @@ def choose_bubblewrap(
     workspace = os.path.realpath(workspace)
     if workspace == "/":
         raise MisuseError("the namespaced space makes its workspace writable and nothing else, so / cannot be one; name another directory")
-    program = shutil.which("bwrap", path=path)
+    program = _find_program("bwrap", path)
     if program is None:
         raise MisuseError(
             "the namespaced space needs bubblewrap, and there is no `bwrap` in PATH; install the package bubblewrap "
@@ -98,6 +97,12 @@ def choose_bubblewrap(
             f"kernel.unprivileged_userns_clone, or the container's own settings) and this user to execute {sys.executable}, {_INSTEAD}"
         )
     return made
+
+
+def _find_program(name: str, path: str | None) -> str | None:
+    """Where a PATH has it; without one, the system's own is looked in, as for any command. (shutil would bring three compressors along.)"""
+    found = (os.path.join(place, name) for place in (path or os.defpath).split(os.pathsep) if place)
+    return next((one for one in found if os.path.isfile(one) and os.access(one, os.X_OK)), None)
 
 
 def _check_writable(path: str) -> str:

@@ -14,8 +14,9 @@ import errno
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NoReturn
+
+import msgspec
 
 from eventlog import steps
 from eventlog.show import show_text
@@ -44,8 +45,7 @@ def start(request: CommandRequest, mark: str, wrapper: Sequence[bytes] = ()) -> 
             os.close(descriptor)
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(msgspec.Struct, frozen=True):
     """What is executed and where, worked out before there is a process: each page that a forked child writes to is a fault and a copy.
     `streams` become its descriptors 0 to 2; `inside` is set where the command is confined, and executed by what confines it."""
 

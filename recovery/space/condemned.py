@@ -4,7 +4,8 @@ dead by what a person says, which the ledger then records as such.
 Repeating is safe: what is dead is dead, and `proved_dead` stands only after the last of it.
 """
 
-from dataclasses import dataclass, field
+
+import msgspec
 
 from eventlog import steps
 from eventlog.errors import DeathUnprovedError, FenceIncompleteError
@@ -18,8 +19,7 @@ from recovery.space.marks.values import DEATH_SECS, NOTHING_TOUCHED
 from recovery.space.records import Attempt, Helper, IdleShim, LedgerState, ProvedDead
 
 
-@dataclass(frozen=True, slots=True)
-class Trust:
+class Trust(msgspec.Struct, frozen=True):
     """What a person says where nothing is proved: `ends_all`: containers end all their processes when they end; `all_dead`: nothing of
     this session lives (`recovery settle --processes-dead`)."""
 
@@ -31,8 +31,7 @@ NO_TRUST = Trust()
 SETTLE = "recovery settle STATE_DIR --processes-dead"
 
 
-@dataclass(slots=True)
-class Sweep:
+class Sweep(msgspec.Struct):
     """One takeover's kills. `directory` is the space's own; `assumed` are keys and marks that were taken for dead without proof,
     `way_out` the command that takes a person's word for what is not proved."""
 
@@ -41,7 +40,7 @@ class Sweep:
     host: Host
     trust: Trust = NO_TRUST
     way_out: str = SETTLE
-    assumed: list[str] = field(default_factory=list)
+    assumed: list[str] = msgspec.field(default_factory=list)
 
     def kill_condemned(self, ledger: Ledger, epoch: int, spare: frozenset[int]) -> None:
         """Kill all that the ledger says is condemned and not proved dead; `spare` are the pids of claimed shims.

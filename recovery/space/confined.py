@@ -13,7 +13,8 @@ import os
 import signal
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from eventlog.events import Exit
 from eventlog.show import show_text
@@ -53,8 +54,7 @@ def pack_request(request: CommandRequest, environment: dict[bytes, bytes]) -> by
     return marshal.dumps((request.arguments, request.directory, list(environment.items())))
 
 
-@dataclass(slots=True)
-class Inside:
+class Inside(msgspec.Struct):
     """Descriptors of a confined command about to be forked: the shim's (`control`, `complaints`) and those that go inside."""
 
     wrapper: Sequence[bytes]
@@ -91,14 +91,13 @@ def make_inside(wrapper: Sequence[bytes], request: CommandRequest, environment: 
     return Inside(wrapper, control, complaints, control_end, complaints_end, packed)
 
 
-@dataclass(slots=True)
 class Confined(Running):
     """A running command in its own namespaces: `pid` and `descriptor` are bubblewrap's. `about` names its program and directory."""
 
     control: int
     complaints: int
     about: tuple[str, str]
-    _told: list[list[bytes]] = field(default_factory=list)
+    _told: list[list[bytes]] = msgspec.field(default_factory=list)
     _is_killed: bool = False
 
     def signal(self, number: int) -> None:

@@ -16,8 +16,8 @@ What it cannot do stands in recovery.space.cua_limits. The package `cua` is impo
 import errno
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 from blake3 import blake3
 
 from eventlog.errors import FenceIncompleteError, InternalError, LostProcessError, MisuseError, StaleEpochError
@@ -48,8 +48,7 @@ NOBODY = ProcessIdentity(0, 0, "", 0)  # no process of this machine watches the 
 _APART, _MERGED = "process-group:apart", "process-group:merged"
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(msgspec.Struct, frozen=True):
     """A daemon: its URL and its token."""
 
     url: str
@@ -241,7 +240,7 @@ class CuaSpace:
     def list(self) -> list[ListedAttempt]:
         with self._ledger.transaction() as transaction:
             running = self._settle_open(transaction)
-            return [replace(one, shim=None) for one in list_attempts(transaction.state, running)]
+            return [msgspec.structs.replace(one, shim=None) for one in list_attempts(transaction.state, running)]
 
     def end(self, epoch: int, key: str) -> Ended:
         with self._ledger.transaction() as transaction:  # the daemon compares no epoch with a signal: under the lock nobody advances
@@ -302,7 +301,7 @@ class CuaSpace:
         out, err = kept["out"], kept.get("err", Kept(0, b""))
         if missing := collected.count_missing(record) or 0:
             out = Kept(out.total + missing, b"[%d bytes not kept]\n" % missing + out.data)
-            err = replace(err, digest="")
+            err = msgspec.structs.replace(err, digest="")
         reason = ""
         path = output_path(self._directory, attempt.prepared.mark.rpartition("/")[2])
         try:
@@ -310,7 +309,7 @@ class CuaSpace:
             save_output(path + STDERR_SUFFIX, err)
         except OSError as error:
             reason = f"{errno.errorcode.get(error.errno or errno.EIO, 'EIO')}: {error.strerror}"
-            out, err = replace(out, data=b""), replace(err, data=b"")
+            out, err = msgspec.structs.replace(out, data=b""), msgspec.structs.replace(err, data=b"")
         return Exited(
             attempt.prepared.key, exit_, self._host.boot_id(), out.total, len(out.data), digest=out.digest, stderr_total=err.total,
             stderr_kept=len(err.data), stderr_digest=err.digest, at_ms=self._clock.now_ms(), missing=reason,

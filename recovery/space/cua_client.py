@@ -11,7 +11,6 @@ import importlib
 import json
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -120,8 +119,7 @@ class Collected:
         return None if missing < 0 or (missing == 0 and self._sha256.hexdigest() != record.output_sha256) else missing
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(msgspec.Struct, frozen=True):
     """What a daemon says of itself: its version, protocol and features, and the methods that are there."""
 
     version: str

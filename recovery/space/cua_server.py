@@ -10,8 +10,9 @@ import importlib.util
 import os
 import re
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from eventlog import durable
 from eventlog.errors import LostProcessError, MisuseError
@@ -26,8 +27,7 @@ _ADDRESS = re.compile(r"\bserving addr=(127\.0\.0\.1:[0-9]+)\b")
 _OPTIONS = ["--listen", "127.0.0.1:0", "--quic-port", "0", "--no-desktop", "--no-driver", "--no-mcp", "--no-access-log"]
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(msgspec.Struct, frozen=True):
     """A daemon that was started here: where it listens, the token that it wants, its process."""
 
     url: str

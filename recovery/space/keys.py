@@ -5,7 +5,8 @@ is refused; a key that was collected, voided or condemned is spent. All of it is
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog import steps
 from eventlog.errors import InternalError, KeySpentError, MisuseError, RequestMismatchError
@@ -17,34 +18,29 @@ from recovery.space.records import Attempt, LedgerState, Prepare, decision_of
 SHOWN_DIGITS = 12
 
 
-@dataclass(frozen=True, slots=True)
-class New:
+class New(msgspec.Struct, frozen=True):
     """The key is announced now, and was never before: its command may be started, once."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attach:
+class Attach(msgspec.Struct, frozen=True):
     """It was announced with this very request and has not ended: wait for it. `attempt.start` is None while its shim has not marked it."""
 
     attempt: Attempt
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(msgspec.Struct, frozen=True):
     """It has ended: its exit and kept output are the answer (`attempt.exit` stands)."""
 
     attempt: Attempt
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
+class Mismatch(msgspec.Struct, frozen=True):
     """It stands for another request, whose digest this is."""
 
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(msgspec.Struct, frozen=True):
     """It never runs (again); `reason` is a clause that says why."""
 
     reason: str

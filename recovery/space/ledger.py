@@ -28,7 +28,8 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog import durable, steps
 from eventlog.errors import BusyError, CorruptError, InternalError, LogMissingError, MisuseError, ReplacedError
@@ -63,8 +64,7 @@ def create_ledger(path: str, header: Header, advance: Advance | None = None) -> 
     durable.publish(path, lines, "ledger.create", replace=False)
 
 
-@dataclass(frozen=True, slots=True)
-class LastSeen:
+class LastSeen(msgspec.Struct, frozen=True):
     """The marks of a ledger that is lost: the highest call, up to where calls were collected, and the newest log event seen."""
 
     highest_call: int = 0

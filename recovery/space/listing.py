@@ -1,8 +1,9 @@
 """What stands in a ledger, for people: one row a key, each with one word for its state. Pure: who lives is told by the caller."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from eventlog.errors import InternalError
 from eventlog.events import Exit
@@ -23,8 +24,7 @@ class AttemptWord(Enum):
     TORN = "torn"  # a torn record may have been its starting mark: whether it started nobody knows
 
 
-@dataclass(frozen=True, slots=True)
-class ListedAttempt:
+class ListedAttempt(msgspec.Struct, frozen=True):
     """One key. Times are unix milliseconds, 0 where nothing was recorded; sizes are bytes; `cut_by` is the epoch that cut or voided it
     (0: none); `shim` is who owns or owned the command."""
 

@@ -9,7 +9,8 @@ import os
 import select
 import socket
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog import steps
 from eventlog.errors import (
@@ -78,8 +79,7 @@ STOPPED_LOOKS = 2
 HELPER_END_SECS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class SpacePaths:
+class SpacePaths(msgspec.Struct, frozen=True):
     """Where a space keeps its own files, all below `directory` (in the state directory, mode 0700)."""
 
     directory: str

@@ -5,9 +5,9 @@ that a run is the same each time. A handle may be dropped at any act; nothing he
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import assert_never
 
+import msgspec
 from blake3 import blake3
 
 from eventlog.errors import InternalError, KeySpentError, MisuseError, RequestMismatchError, StaleEpochError
@@ -31,23 +31,20 @@ NAME = "the space in memory"
 _SIGKILL = 9
 
 
-@dataclass(frozen=True, slots=True)
-class Say:
+class Say(msgspec.Struct, frozen=True):
     """Write bytes to a stream."""
 
     stream: StreamName
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Await:
+class Await(msgspec.Struct, frozen=True):
     """Go on once the condition holds."""
 
     condition: Callable[[], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(msgspec.Struct, frozen=True):
     """End."""
 
     exit: Exit
@@ -57,13 +54,12 @@ Act = Say | Await | Finish
 Program = Callable[[CommandRequest], Iterator[Act]]
 
 
-@dataclass(slots=True)
-class _Process:
+class _Process(msgspec.Struct):
     request: CommandRequest
     acts: Iterator[Act]
     deadline: float | None
     waits_for: Callable[[], bool] | None = None
-    said: list[tuple[StreamName, bytes]] = field(default_factory=list)
+    said: list[tuple[StreamName, bytes]] = msgspec.field(default_factory=list)
 
 
 class MemoryWorld:

@@ -4,16 +4,16 @@ the dictionary that it is given.
 A directory is there while something is in it. Words of a refusal are the file worker's, or the operating system's where that would say it.
 """
 
-from dataclasses import dataclass
 from typing import assert_never
+
+import msgspec
 
 from recovery.space.file_request import Delete, Edit, Write
 
 _LINKS_LIMIT = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(msgspec.Struct, frozen=True):
     """A symbolic link."""
 
     target: bytes

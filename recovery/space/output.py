@@ -6,8 +6,8 @@ missing. Total and digest are over every byte, kept or not. What is kept so far 
 
 import contextlib
 import os
-from dataclasses import dataclass
 
+import msgspec
 from blake3 import blake3
 
 from eventlog import durable
@@ -17,8 +17,7 @@ TAIL_BYTES = 512 * 1024
 STDERR_SUFFIX = ".stderr"
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     """`total` bytes were written by the command, with the BLAKE3 `digest` (hex); `data` is what is kept of them."""
 
     total: int

@@ -6,15 +6,15 @@ part of a tree: its ancestors by path are not those of the tree).
 """
 
 import os
-from dataclasses import dataclass
+
+import msgspec
 
 from recovery.workspace.mounts import unescape
 
 _TABLE = "/proc/self/mountinfo"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """A directory. `ids` are (device, inode) of it and of its ancestors, None for what is not there; `filesystem` and `inner` are the file
     system it lies on ("" when that is not known) and its path within that."""
 

@@ -11,8 +11,9 @@ started it: closing the handle, or killing its process, ends nothing.
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+import msgspec
 
 from eventlog.events import Exit
 from recovery.space.file_request import FileRequest
@@ -44,8 +45,7 @@ How = Literal["started", "attached", "replayed"]
 Sink = Callable[[StreamName, bytes], None]
 
 
-@dataclass(frozen=True, slots=True)
-class SpaceFacts:
+class SpaceFacts(msgspec.Struct, frozen=True):
     """Who a space is: id and generation of its ledger, its floor, the kind of kill mark in force; the root below which its file operations
     change paths ("": it has none), and who holds that in the registry of holders (`session:NAME`, `space:ID`; "": nobody)."""
 
@@ -57,8 +57,7 @@ class SpaceFacts:
     holder: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Advanced:
+class Advanced(msgspec.Struct, frozen=True):
     """What an advance did: the new floor, the keys that go on, the keys that were condemned and are dead."""
 
     floor: int
@@ -66,8 +65,7 @@ class Advanced:
     condemned: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """How an attempt ended, and what is kept of its output. `word` tells a clean exit from one that a newer epoch cut, from what never
     started and from what nobody can tell; `exit` is None where no exit was recorded: none is invented (I8).
 

@@ -9,7 +9,6 @@ import contextlib
 import selectors
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -25,13 +24,12 @@ REQUEST_BYTES = 1 << 16
 MOST_CONNECTIONS = 64
 
 
-@dataclass(slots=True)
-class _Connection:
+class _Connection(msgspec.Struct):
     """One who connected. `offsets` are the next byte of each stream it wants; None until it asked to be attached."""
 
     socket: socket.socket
-    received: bytearray = field(default_factory=bytearray)
-    pending: bytearray = field(default_factory=bytearray)
+    received: bytearray = msgspec.field(default_factory=bytearray)
+    pending: bytearray = msgspec.field(default_factory=bytearray)
     epoch: int = 0
     offsets: dict[StreamName, int] | None = None
     watched: int = 0

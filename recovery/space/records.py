@@ -9,7 +9,6 @@ stay, so XX"""
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -175,8 +174,7 @@ class Sealed(msgspec.Struct, frozen=True, tag_field="op", tag="sealed"):
     torn_begin: str
 
 
-@dataclass(slots=True)
-class Attempt:
+class Attempt(msgspec.Struct):
     """One key of the ledger. `condemned_by` is the epoch that condemned it (0: none did); `is_lost`: its shim was found dead then."""
 
     prepared: Prepare
@@ -207,8 +205,7 @@ class Attempt:
         return self.exit is not None and self.exit.left > 0 and not self.is_proved_dead
 
 
-@dataclass(slots=True)
-class Helper:
+class Helper(msgspec.Struct):
     """A spawner or file worker."""
 
     registered: Register
@@ -266,8 +263,7 @@ Record = (
 )
 
 
-@dataclass(slots=True)
-class LedgerState:
+class LedgerState(msgspec.Struct, eq=False):
     """The fold of a ledger's records.
 
     `highest_call` is the highest call ever prepared; `collected` and `collected_work` are the high-water marks: everything resolved of
@@ -279,21 +275,28 @@ class LedgerState:
 
     header: Header | None = None
     floor: int = 0
-    attempts: dict[str, Attempt] = field(default_factory=dict)
-    ended: dict[str, msgspec.Raw] = field(default_factory=dict)
-    helpers: dict[str, Helper] = field(default_factory=dict)
+    attempts: dict[str, Attempt] = msgspec.field(default_factory=dict)
+    ended: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+    helpers: dict[str, Helper] = msgspec.field(default_factory=dict)
     log_seq: int = 0
     log_hash: str = ""
     highest_call: int = 0
     collected: int = 0
     collected_work: int = 0
-    scan_failures: dict[int, int] = field(default_factory=dict)
-    moved: dict[int, int] = field(default_factory=dict)
+    scan_failures: dict[int, int] = msgspec.field(default_factory=dict)
+    moved: dict[int, int] = msgspec.field(default_factory=dict)
     compactions: int = 0
-    shims: dict[str, IdleShim] = field(default_factory=dict)
-    # What may be dropped one day, so that a collection looks at these and not at every key.
-    keys_by_call: dict[int, list[str]] = field(default_factory=dict, compare=False, repr=False)
-    work_keys: list[str] = field(default_factory=list, compare=False, repr=False)
+    shims: dict[str, IdleShim] = msgspec.field(default_factory=dict)
+    # What may be dropped one day, so that a collection looks at these and not at every key. Two states that differ in these are equal.
+    keys_by_call: dict[int, list[str]] = msgspec.field(default_factory=dict)
+    work_keys: list[str] = msgspec.field(default_factory=list)
+
+    def __eq__(self, other: object) -> bool:
+        told = [name for name in LedgerState.__struct_fields__ if name not in ("keys_by_call", "work_keys")]
+        return isinstance(other, LedgerState) and all(getattr(self, name) == getattr(other, name) for name in told)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other  # a Struct has one of its own
 
     def find(self, key: str) -> Attempt | None:
         """What the ledger holds of a key, None when nothing."""

@@ -3,13 +3,13 @@
 import contextlib
 import os
 import signal
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog.events import Exit
 
 
-@dataclass(slots=True)
-class Running:
+class Running(msgspec.Struct):
     """A running command: its pid and pidfd, the read ends of its output. `errors` is None where stderr is merged into `output`."""
 
     pid: int

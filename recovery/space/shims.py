@@ -7,13 +7,13 @@ another is forked; one that dies with a command is lost (S7), and so is one that
 import select
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog.process_identity import ProcessIdentity
 
 
-@dataclass(slots=True)
-class ShimLink:
+class ShimLink(msgspec.Struct):
     """One shim: who it is, the driver's end of its socket, its own mark ("" for none), the key it owns ("" while it is idle)."""
 
     identity: ProcessIdentity

@@ -8,7 +8,8 @@ Order: helpers and shims die before the cgroups are swept, so that nothing is fo
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog.errors import DeathUnprovedError, FenceIncompleteError
 from eventlog.ports import Clock, Host
@@ -26,8 +27,7 @@ from recovery.space.marks.values import DEATH_SECS, NOTHING_TOUCHED
 QUIET_SWEEPS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Drove:
+class Drove(msgspec.Struct, frozen=True):
     """A driver that the log knows, and the kind of kill mark that was in force under it."""
 
     identity: ProcessIdentity

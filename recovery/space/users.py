@@ -10,7 +10,8 @@ a look at each (`list_begun_since`): one listing of /proc a call, and a look at 
 import contextlib
 import os
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog.ports import Host
 from eventlog.process_identity import ProcessIdentity, identify, read_stat
@@ -20,8 +21,7 @@ from recovery.space.marks.descendants import is_zombie, read_newest
 _STATE, _TERMINAL = 0, 4  # in what read_stat gives
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(msgspec.Struct, frozen=True):
     """A living process that uses a workspace or carries a key. `writes` are what it has there open for writing or mapped shared, `is_in`
     its directory or root; `has_terminal`: a person may sit before it."""
 

@@ -23,7 +23,8 @@ import signal
 import struct
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 HIGHEST = (1 << 63) - 1
 LOWEST_ERROR = -4095  # of Linux: what a system call returns from here to -1 is an errno, negated
@@ -79,8 +80,7 @@ _X86_64 = bytes.fromhex(
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One system call of the child: its number, up to five arguments (numbers, or bytes that it is given the address of), and with which
     results the child goes on."""
 

@@ -9,7 +9,6 @@ that has files changed.
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -32,8 +31,7 @@ class _Record(msgspec.Struct, frozen=True):
     identity: events.RootIdentity
 
 
-@dataclass(frozen=True, slots=True)
-class Workspace:
+class Workspace(msgspec.Struct, frozen=True):
     """A root, its recorded identity, and who holds it for whom."""
 
     root: str

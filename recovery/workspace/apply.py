@@ -17,8 +17,8 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
+import msgspec
 from blake3 import blake3
 
 from eventlog import durable, steps
@@ -57,8 +57,7 @@ _MADE_MODE = 0o700
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(msgspec.Struct, frozen=True):
     """What one round did: paths restored, moves into quarantine, the number of the round, and the versions of files it made (made.py)."""
 
     restored: int
@@ -111,8 +110,7 @@ def _apply(plan: RestorePlan, root: str, side: str, quarantine_directory: str, p
     return Applied(plan.restored, plan.displaced, quarantine.number, tuple(worker.made))
 
 
-@dataclass(frozen=True, slots=True)
-class _Pack:
+class _Pack(msgspec.Struct, frozen=True):
     """The plan's pack, open, and the offset of each content in it."""
 
     reading: PackReading
@@ -157,14 +155,13 @@ def _check_room(plan: RestorePlan, side: str, pack: _Pack, recorded: int) -> Non
         )
 
 
-@dataclass(slots=True)
-class _Staged:
+class _Staged(msgspec.Struct):
     """The directory that is being filled in staging: its path in the workspace, its name in staging, what is in it, and its plain files."""
 
     path: bytes
     name: bytes
     tree: Beneath
-    made: list[Made] = field(default_factory=list)
+    made: list[Made] = msgspec.field(default_factory=list)
     last: tuple[bytes, int] = (b"", -1)
 
     def open_parent(self, path: bytes) -> int:
@@ -175,8 +172,7 @@ class _Staged:
         return self.last[1]
 
 
-@dataclass(slots=True)
-class _Worker:
+class _Worker(msgspec.Struct):
     """What the actions work with. `staged` from a StageDirectory to its PlaceDirectory; `made`, what is in place of the files told."""
 
     tree: Beneath
@@ -184,9 +180,9 @@ class _Worker:
     staging: Staging
     pack: _Pack
     step: str
-    loose: set[bytes] = field(default_factory=set)
+    loose: set[bytes] = msgspec.field(default_factory=set)
     staged: _Staged | None = None
-    made: list[Made] = field(default_factory=list)
+    made: list[Made] = msgspec.field(default_factory=list)
 
     def leave_staged(self) -> None:
         """Close the staged directory; what is in staging of it goes with the round."""

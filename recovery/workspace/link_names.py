@@ -1,6 +1,5 @@
 """Hard-link groups of a scan: which names are one file, symlink or FIFO, and which of these have a further name outside."""
 
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -9,13 +8,12 @@ from recovery.workspace.listing import CHANGE_TIME, Key, Listing
 from recovery.workspace.values import OUTSIDE_LINK, Untracked
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(msgspec.Struct):
     """The names seen of one inode, and the newest reading of it."""
 
     newest: tuple[int, Key | None, Entry]
     links: int = 0
-    names: list[tuple[bytes, Listing, bytes]] = field(default_factory=list)
+    names: list[tuple[bytes, Listing, bytes]] = msgspec.field(default_factory=list)
 
 
 def join_groups(seen: dict[bytes, Listing], taken: set[int]) -> list[Untracked]:

@@ -1,20 +1,20 @@
 """Which directories have something that is looked at after every pass, however few directories the pass visited. Pure."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from recovery.workspace.listing import Listing
 from recovery.workspace.values import Untracked
 
 
-@dataclass(slots=True)
-class Marks:
+class Marks(msgspec.Struct):
     """Paths of directories: `linked` with names of nodes that have further names, `untracked` with something that is not covered,
     `excluded` with names left out by a pattern. Every listing of a scanner is in it as it was when it was last renewed."""
 
-    linked: set[bytes] = field(default_factory=set)
-    untracked: set[bytes] = field(default_factory=set)
-    excluded: set[bytes] = field(default_factory=set)
+    linked: set[bytes] = msgspec.field(default_factory=set)
+    untracked: set[bytes] = msgspec.field(default_factory=set)
+    excluded: set[bytes] = msgspec.field(default_factory=set)
 
     def renew(self, path: bytes, listing: Listing) -> None:
         """Note what the directory `path` has now."""

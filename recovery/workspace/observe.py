@@ -8,9 +8,9 @@ import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import NoReturn
 
+import msgspec
 from blake3 import blake3
 
 from eventlog.attributes import ROOT_IDENTITY_XATTR, TRACKED_PREFIX
@@ -45,16 +45,14 @@ def key_of(found: os.stat_result) -> Key:
     return found.st_dev, found.st_ino, found.st_mode, found.st_nlink, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-@dataclass(frozen=True, slots=True)
-class Tracking:
+class Tracking(msgspec.Struct, frozen=True):
     """What is tracked beside what always is."""
 
     owners: bool = False
     acls: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(msgspec.Struct, frozen=True):
     """What hangs on a node: its `user.*` attributes and, where they are tracked, its ACLs, encoded; its owner, where that is tracked; and
     the kinds of what it has that is not tracked."""
 

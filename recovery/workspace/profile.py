@@ -7,8 +7,9 @@ git. `?` is one character, where git means one byte.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
 
 from eventlog.errors import MisuseError
 from eventlog.events import SessionOpened, Tracked
@@ -23,20 +24,33 @@ MOST_PATTERNS = 1000
 """Every name that changed is held against every pattern: so many take about 4 ms each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(msgspec.Struct, frozen=True, eq=False):
     """Raises MisuseError for a line that is no pattern: one sentence that names it. `left_out` are the paths that a person excluded while
     the session went on (C5): as little looked at as what a pattern matches, and no part of the name of an image."""
 
     excludes: tuple[str, ...] = ()
     owners: bool = False
     acls: bool = False
-    left_out: frozenset[bytes] = field(default=frozenset(), compare=False)
-    _compiled: "GitIgnoreSpec | None" = field(init=False, repr=False, compare=False, default=None)
+    left_out: frozenset[bytes] = frozenset()
+    _compiled: "GitIgnoreSpec | None" = None
 
     def __post_init__(self) -> None:
         if self.excludes:
-            object.__setattr__(self, "_compiled", _compile(self.excludes))
+            msgspec.structs.force_setattr(self, "_compiled", _compile(self.excludes))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Profile) and self._named == other._named
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other  # a Struct has one of its own
+
+    def __hash__(self) -> int:
+        return hash(self._named)
+
+    @property
+    def _named(self) -> tuple[object, ...]:
+        """What names an image."""
+        return self.excludes, self.owners, self.acls
 
     def matches(self, path: bytes, is_directory: bool) -> bool:
         """Whether a path whose parents are not excluded is."""

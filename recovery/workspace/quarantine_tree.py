@@ -13,7 +13,8 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog import durable, steps
 from eventlog.attributes import open_node, read_acl, read_xattrs, set_attributes, set_link_time
@@ -38,8 +39,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _PIECE = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     """One node in quarantine: `<round>/<path>`, its kind as an image or an untracked list names it, its size, and what tells hard links."""
 
     path: bytes
@@ -48,8 +48,7 @@ class Kept:
     inode: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Displaced:
+class Displaced(msgspec.Struct, frozen=True):
     """What one decision displaced, as the directories say now: `nodes` leaves out directories with something in them. `in_place` has, by
     round, what it changed in place, as it was before."""
 
@@ -65,8 +64,7 @@ class Displaced:
         return sum({node.inode: node.size for node in self.nodes if node.kind == "f"}.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
+class Copied(msgspec.Struct, frozen=True):
     """What was copied; `left_out` are sockets and devices, which stay in quarantine only."""
 
     paths: int
@@ -243,8 +241,7 @@ def _copy_and_name(sides: tuple[str, ...], name: str, parent: int, unfinished: s
     return Copied(copier.paths, copier.size, tuple(copier.left_out))
 
 
-@dataclass(frozen=True, slots=True)
-class _Attributes:
+class _Attributes(msgspec.Struct, frozen=True):
     mode: int
     xattrs: bytes | None
     acl: bytes

@@ -11,7 +11,8 @@ the current one, and a file that stays keeps the time it has, so that no exclude
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from eventlog.errors import RestoreIncompleteError
 from eventlog.image import Entry, Image, parent_of
@@ -64,8 +65,7 @@ def plan_restore(
     return work.to_plan()
 
 
-@dataclass(slots=True)
-class _Work:
+class _Work(msgspec.Struct):
     """The plan in the making. `gone`: paths of the tree that are displaced, themselves or with a directory above them.
     `touched`: directories that get or lose a name."""
 
@@ -75,13 +75,13 @@ class _Work:
     has_excludes: bool
     owners: bool
     acls: bool
-    holders: set[bytes] = field(default_factory=set)
+    holders: set[bytes] = msgspec.field(default_factory=set)
     kept: frozenset[bytes] = frozenset()
     outside: frozenset[bytes] = frozenset()
-    actions: list[Action] = field(default_factory=list)
-    gone: set[bytes] = field(default_factory=set)
-    made: set[bytes] = field(default_factory=set)
-    touched: set[bytes] = field(default_factory=set)
+    actions: list[Action] = msgspec.field(default_factory=list)
+    gone: set[bytes] = msgspec.field(default_factory=set)
+    made: set[bytes] = msgspec.field(default_factory=set)
+    touched: set[bytes] = msgspec.field(default_factory=set)
 
     def to_plan(self) -> RestorePlan:
         displaced = sum(isinstance(action, Displace) for action in self.actions)

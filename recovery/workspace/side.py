@@ -11,7 +11,8 @@ what a crash left there is taken back by the next trial.
 import contextlib
 import errno
 import os
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog import durable, events
 from eventlog.attributes import ROOT_IDENTITY_XATTR
@@ -28,16 +29,14 @@ _STEP = "side"
 _NO_XATTRS = (errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.ENOSPC)
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(msgspec.Struct, frozen=True):
     """Where the side directory is (absolute path), and whether that is inside the root."""
 
     path: str
     inside: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RootIdentity:
+class RootIdentity(msgspec.Struct, frozen=True):
     """What tells this root from another: a random `id` in an attribute of it, else inode, birth time and file system id.
 
     `birth_ns` is None where the file system keeps none; `filesystem` is the statvfs id in hex (never the device number).

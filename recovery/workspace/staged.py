@@ -5,7 +5,8 @@ and MOST_BYTES. Of a larger one the directories are made in their places, and th
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog.image import Image, parent_of
 
@@ -13,8 +14,7 @@ MOST_NODES = 4096
 MOST_BYTES = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
+class Staged(msgspec.Struct, frozen=True):
     """The topmost directory of each staged tree with what is below it, parents first; and by each staged directory that topmost one."""
 
     trees: Mapping[bytes, Sequence[bytes]]

@@ -11,7 +11,8 @@ nothing has changed.
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+
+import msgspec
 
 from eventlog import durable, steps
 from eventlog.attributes import copy_xattrs, read_xattrs
@@ -30,8 +31,7 @@ _NEW_DIRECTORY_MODE = 0o777
 _KIND_WORDS = {"d": "directory", "p": "FIFO", "l": "symlink"}
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(msgspec.Struct, frozen=True):
     """How a tool call ended. `message` is for the agent, names escaped; `broke_link`: the file had further names, which it left."""
 
     ok: bool
@@ -43,8 +43,7 @@ class _Refused(Exception):
     """A tool failure on the way; becomes a `ToolResult`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Existing:
+class _Existing(msgspec.Struct, frozen=True):
     """The file about to be replaced."""
 
     status: Status
@@ -213,13 +212,12 @@ def _create_staged(staging: int) -> tuple[bytes, int]:
             number += 1  # left by a killed worker with the same pid; the next restore clears it
 
 
-@dataclass(slots=True)
-class _MadeParents:
+class _MadeParents(msgspec.Struct):
     """Directories made for a new file, and the one they were made in with its time before."""
 
     above: bytes
     above_mtime_ns: int
-    paths: list[bytes] = field(default_factory=list)
+    paths: list[bytes] = msgspec.field(default_factory=list)
 
 
 def _make_parents(tree: Beneath, path: bytes, step: str) -> _MadeParents:

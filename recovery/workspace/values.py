@@ -1,6 +1,7 @@
 """What a scan yields. Values only."""
 
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog.image import ImageTree
 
@@ -15,8 +16,7 @@ PARTS = (OUTSIDE_LINK, FLAGS, ATTRIBUTE, ACL)
 """Kinds of what is tracked in part: the path stands in the image, and this of it does not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Untracked:
+class Untracked(msgspec.Struct, frozen=True):
     """A path the image does not cover: `socket`, `character device`, `block device`, `mount`; or a part of a tracked path that it does
     not: `outside link` (a further name outside the workspace), `flags` (immutable or append-only), `attribute` (one outside `user.*`),
     `acl`."""
@@ -25,8 +25,7 @@ class Untracked:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
+class Scan(msgspec.Struct, frozen=True):
     """An image, complete, and what it does not cover, in byte order of path.
 
     `excluded` are the topmost paths met that a pattern excludes.

@@ -7,8 +7,9 @@ remembered or is too young to be told from the next.
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from eventlog.beneath import OPEN_DIRECTORY
 from eventlog.errors import InternalError, ScanError
@@ -43,8 +44,7 @@ class Excluding(Protocol):
     def matches(self, path: bytes, is_directory: bool) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Trust:
+class Trust(msgspec.Struct, frozen=True):
     """What may be believed without a look: change times below `before`, but no inode of `mapped` (None: no file), nothing when `rehash`."""
 
     before: int
@@ -57,16 +57,15 @@ class Trust:
         return self.rehash or self.mapped is None
 
 
-@dataclass(slots=True)
-class Frame:
+class Frame(msgspec.Struct):
     """A directory being walked; `descriptor` is None while it is closed to keep within the bound."""
 
     path: bytes
     descriptor: int | None
     listing: Listing
     inode: tuple[int, int]
-    pending: list[bytes] = field(default_factory=list)
-    tries: dict[bytes, int] = field(default_factory=dict)
+    pending: list[bytes] = msgspec.field(default_factory=list)
+    tries: dict[bytes, int] = msgspec.field(default_factory=dict)
 
 
 class Walk:

@@ -17,7 +17,8 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from eventlog.kernel import Status, look_through
 from eventlog.preflight import filesystem_of
@@ -31,14 +32,13 @@ _MOST_SKIPPED = 64
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
-@dataclass(slots=True)
-class _Node:
+class _Node(msgspec.Struct):
     """A watched directory as the last reading named it. `watch` None: its watch has ended."""
 
     above: "_Node | None"
     name: bytes
     watch: int | None = None
-    below: dict[bytes, "_Node"] = field(default_factory=dict)
+    below: dict[bytes, "_Node"] = msgspec.field(default_factory=dict)
 
     def path(self) -> bytes:
         names = []
@@ -49,8 +49,7 @@ class _Node:
         return b"/".join(reversed(names))
 
 
-@dataclass(frozen=True, slots=True)
-class Hints:
+class Hints(msgspec.Struct, frozen=True):
     """What one scan must read. `doubt` not empty: everything, for that reason; the two sets are empty then.
 
     `changed`: directories whose names, entries and own attributes are looked at again; `whole`: directories to be read with all that is

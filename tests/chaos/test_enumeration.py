@@ -345,3 +345,16 @@ def test_a_race_wakes_the_two_sleepers_in_either_order() -> None:
     ]
     assert {trial.fault for trial in made.trials} == {"race"}
     assert [trial.number for trial in made.trials] == list(range(1, len(made.trials) + 1))
+
+
+def test_a_race_is_not_frozen_where_the_same_pass_may_come_after_the_end() -> None:
+    """Whether a driver clears the identity of an older one away depends on whether that has ended: asleep it has not, and the first pass of
+    this name is the one after the session's end."""
+    before = parse_plan("freeze driver@1:decided:1; start")
+    end = ("driver@2:finish.commit.after:1", "driver@2:identity.unlink.before:2")
+    recording = record("driver@2:decided:1", "driver@2:identity.unlink.before:1", *end, prefix=before)
+    made = enumerate_trials(recording, make_scenario(), TrialSet(before=before, kill=(), freeze=("driver",), race=True))
+    assert made.frozen == ("driver@2:decided:1",)
+    assert {one.step: one.reason for one in made.not_frozen}["driver@2:identity.unlink.before:1"] == "process already gone by then"
+    plain = enumerate_trials(recording, make_scenario(), TrialSet(before=before, kill=(), freeze=("driver",)))
+    assert "driver@2:identity.unlink.before:1" in plain.frozen

@@ -22,7 +22,7 @@ from chaos.fingerprint import digest_engine, digest_harness
 from chaos.launch import Silent, open_pool
 from chaos.options import Options
 from chaos.planted.plant import INSTALLED
-from chaos.results import Trial, TrialResult, Verdict
+from chaos.results import Action, Trial, TrialResult, Verdict
 from chaos.resume import check_resumed, check_same, take_up
 from chaos.rundir import Config, RunDirectory, read_config, read_lines, read_results
 from chaos.scenario import Scenario, to_json
@@ -218,9 +218,17 @@ def test_an_audit_that_compared_nothing_is_a_reason() -> None:
 
 
 def test_the_sample_of_the_audit_is_drawn_by_the_seed() -> None:
-    trials = [Trial(number, "small", (), "exec" if number == 5 else "fork") for number in range(9)]
+    trials = [Trial(number, "small", (Action(f"driver@1:a:{number}", "kill"),), "exec" if number == 5 else "fork") for number in range(9)]
     assert choose_audited(trials, 3, 1) == choose_audited(trials[::-1], 3, 1) != choose_audited(trials, 3, 2)
     assert choose_audited(trials, 99, 1) == {("small", number) for number in range(9) if number != 5}
+
+
+def test_the_sample_of_the_audit_does_not_depend_on_the_order_in_which_steps_were_recorded() -> None:
+    """The numbers of trials do."""
+    plans = [(Action(f"{role}:a:{number}", "kill"),) for number in range(1, 6) for role in ("driver@1", "shim.1@1")]
+    both = [{number: Trial(number, "small", plan) for number, plan in enumerate(order)} for order in (plans, plans[::-1])]
+    chosen = [{one[number].plan for _, number in choose_audited(list(one.values()), 4, 1)} for one in both]
+    assert chosen[0] == chosen[1] and len(chosen[0]) == 4
 
 
 def test_a_campaign_killed_by_sigkill_goes_on_to_the_report_of_an_uninterrupted_one(tmp_path: Path) -> None:

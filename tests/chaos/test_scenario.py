@@ -17,7 +17,7 @@ from chaos.scenario import KEYS, SeedEntry, from_json, load_scenario, to_json
 from chaos.seed import LEAST_LIBRARY_FILES, list_library, plant_seed
 from chaos.trial_set import TrialSet
 from eventlog.errors import MisuseError
-from recovery.script import load_session
+from recovery.session_file import load_session
 from tests.helpers import read_contents
 
 CALL = '[[call]]\ntool = "bash"\nrun = "true"\n'

@@ -1,10 +1,10 @@
 """The workspace root itself (rules D3, R6): lost, it is rebuilt from the log; another's, or not mounted, a person says what it is."""
 
-import dataclasses
 import os
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from eventlog import events
@@ -336,7 +336,7 @@ def test_rule_R6_a_workspace_whose_file_system_may_not_be_mounted_is_not_rebuilt
     begun(sandbox, CALLS)
     state = read_log(str(sandbox.state))
     elsewhere = events.RootIdentity(state.root_identity.id, 1, 1, "0")
-    moved = dataclasses.replace(state, root_recorded=elsewhere)
+    moved = msgspec.structs.replace(state, root_recorded=elsewhere)
     shutil.rmtree(sandbox.root)
     assert observe_root(str(sandbox.root), moved) is RootFact.UNMOUNTED
     said = describe_root(RootFact.UNMOUNTED, str(sandbox.root), moved)

@@ -292,7 +292,7 @@ def make_golden_with_checkpoints(directory: Path) -> str:
 
 
 def make_golden_with_questions(directory: Path) -> str:
-    """The log that stands as golden/format-3-asked.sqlite: a pause that is asked for, and what a person is asked about calls."""
+    """The log that stands as golden/format-3-requests.sqlite: a pause that is asked for, and what a person is asked about calls."""
     path = str(directory / "log.sqlite")
     create_log(path, STREAM, opened(), blobs(), CountingIds())
     writer = open_writer(path)
@@ -302,9 +302,9 @@ def make_golden_with_questions(directory: Path) -> str:
     run = {"tool": "bash", "run": "true"}
     kinds: list[events.Event] = [
         events.PauseRequested(3, "the machine is needed"),
-        events.ApprovalAsked(4, 2, 0, "bash", run),
+        events.ApprovalAsked(4, 2, 0, "bash", run, "", ""),
         events.ApprovalAnswered(5, 6, "edited", {"tool": "bash", "run": {"b64": "/w=="}}, "other bytes"),
-        events.ApprovalAsked(6, 2, None, "bash", run),
+        events.ApprovalAsked(6, 2, None, "bash", run, "key", "digest"),
         events.ApprovalAnswered(7, 8, "rejected", None, "not this one"),
     ]
     writer.append(STREAM, Epoch(1), [Record(kind) for kind in kinds], (), "golden")

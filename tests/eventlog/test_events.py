@@ -71,7 +71,7 @@ EXAMPLES: list[events.Event] = [
     events.CheckpointTaken(16, DIGEST, DIGEST, 12),
     events.ModeSwitched(17, "checkpoint", "the workspace grew above 2 GiB", DIGEST),
     events.PauseRequested(18, "the machine is needed"),
-    events.ApprovalAsked(18, 3, None, "bash", {"run": "x"}),
+    events.ApprovalAsked(18, 3, None, "bash", {"run": "x"}, "key", "digest"),
     events.ApprovalAnswered(18, 9, "approved", None, ""),
     events.ApprovalAnswered(18, 9, "edited", {"tool": "bash", "run": "y"}, "not x"),
     events.SessionPaused(18, DIGEST, "asked"),

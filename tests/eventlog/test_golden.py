@@ -35,10 +35,11 @@ NAMES = {
     "format-3-groups": 3,
     "format-3-checkpoints": 3,
     "format-3-asked": 3,
+    "format-3-requests": 3,
 }
-"""Each golden log and its format. Those with a longer name have versions of events that the others lack. One of format 2 was written by the
-code of that time; one of format 3 may be made anew until that format is released (`support.make_golden`, `make_golden_with_groups`,
-`make_golden_with_checkpoints`, `make_golden_with_questions`)."""
+"""Each golden log and its format. Those with a longer name have versions of events that the others lack. Those of format 2 and
+`format-3-asked` were written by the code of that time; another of format 3 may be made anew until that format is released
+(`support.make_golden`, `make_golden_with_groups`, `make_golden_with_checkpoints`, `make_golden_with_questions`)."""
 
 ROWS = {"stream": "id", "event": "stream, seq", "image_change": "stream, seq, idx", "dropped": "hash", "pin": "stream, seq"}
 

@@ -158,7 +158,7 @@ KEPT: dict[str, set[str]] = {
     "restore_finished": {"root"},
     "synced": {"root", "boot_id"},
     "pause_requested": set(),
-    "approval_asked": {"tool"},
+    "approval_asked": {"tool", "request_id", "request_digest"},
     "approval_answered": {"answer"},
     "session_paused": {"root"},
     "session_resumed": set(),

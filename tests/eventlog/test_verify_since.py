@@ -4,10 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 
 from eventlog import codec, events
@@ -262,7 +262,7 @@ def test_row_sets_hold_what_was_added_and_nothing_else() -> None:
 def test_findings_carry_what_they_are(log: str) -> None:
     tamper(log, "UPDATE event SET epoch = 1 WHERE seq = 6", f"DELETE FROM blob WHERE hash = x'{codec.content_id(support.HELLO).hex()}'")
     assert [finding.kind for finding in walk(log).findings] == ["chain", "content"]
-    assert replace(walk(log).findings[0], what="").where == f"stream {STREAM}"
+    assert msgspec.structs.replace(walk(log).findings[0], what="").where == f"stream {STREAM}"
 
 
 WIDE = """

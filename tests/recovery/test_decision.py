@@ -1,11 +1,11 @@
 """The decision table over the product of all fact values, against the rules of PROTOCOL (D) written a second time, in another form."""
 
-import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from eventlog.errors import InternalError
@@ -36,8 +36,8 @@ QUIET = Facts(
     False,
     DifferenceFact.EQUAL,
 )
-COMMAND = dataclasses.replace(QUIET, call=CallFact.OPEN_COMMAND, attempt=AttemptFact.UNKNOWN)
-FILE = dataclasses.replace(COMMAND, call=CallFact.OPEN_FILE, policy=PolicyFact.SAFE)
+COMMAND = msgspec.structs.replace(QUIET, call=CallFact.OPEN_COMMAND, attempt=AttemptFact.UNKNOWN)
+FILE = msgspec.structs.replace(COMMAND, call=CallFact.OPEN_FILE, policy=PolicyFact.SAFE)
 
 
 def product() -> Iterator[Facts]:
@@ -119,7 +119,7 @@ def test_no_contradiction_with_a_damaged_missing_or_behind_log_or_ledger() -> No
 
 
 def test_a_contradiction_is_a_bug_and_never_a_fallback() -> None:
-    facts = dataclasses.replace(FILE, attempt=AttemptFact.CLAIMED)
+    facts = msgspec.structs.replace(FILE, attempt=AttemptFact.CLAIMED)
     with pytest.raises(InternalError, match=r"contradictory facts .*'attempt': 'claimed'.*a file worker's attempt is never claimed \(T2\)"):
         decide(facts)
 
@@ -127,10 +127,10 @@ def test_a_contradiction_is_a_bug_and_never_a_fallback() -> None:
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [
-        (dataclasses.replace(QUIET, attempt=AttemptFact.UNKNOWN), "exactly when it has a newest attempt"),
-        (dataclasses.replace(COMMAND, attempt=AttemptFact.NONE), "exactly when it has a newest attempt"),
-        (dataclasses.replace(COMMAND, is_obliged=True, attempt=AttemptFact.CLAIMED), "under a restore decision is never claimed"),
-        (dataclasses.replace(COMMAND, attempt=AttemptFact.CLAIMED, boot=BootFact.OTHER), "a shim of another boot does not live"),
+        (msgspec.structs.replace(QUIET, attempt=AttemptFact.UNKNOWN), "exactly when it has a newest attempt"),
+        (msgspec.structs.replace(COMMAND, attempt=AttemptFact.NONE), "exactly when it has a newest attempt"),
+        (msgspec.structs.replace(COMMAND, is_obliged=True, attempt=AttemptFact.CLAIMED), "under a restore decision is never claimed"),
+        (msgspec.structs.replace(COMMAND, attempt=AttemptFact.CLAIMED, boot=BootFact.OTHER), "a shim of another boot does not live"),
     ],
 )
 def test_what_cannot_be_is_listed_with_its_reason(facts: Facts, reason: str) -> None:
@@ -161,7 +161,7 @@ def test_rows_not_acted_on_open_no_obligation() -> None:
 
 
 def check(label: Label, base: Facts, **values: object) -> None:
-    assert decide(dataclasses.replace(base, **values)) is label  # type: ignore[arg-type]
+    assert decide(msgspec.structs.replace(base, **values)) is label  # type: ignore[arg-type]
 
 
 def test_decision_complete_restore_before_everything_else() -> None:

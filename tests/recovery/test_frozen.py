@@ -1,36 +1,12 @@
-"""Copies of frozen values, and the list of calls: values that are never changed, whoever makes others from them."""
-
-import dataclasses
-from dataclasses import dataclass
+"""The list of calls and the folded state: values that are never changed, whoever makes others from them."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery import frozen
 from recovery.call_list import CallList
 from recovery.state import fold_event, fold_stream
 from tests.recovery.histories import History
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    x: int
-    y: int = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Deep(Point):
-    z: int = 3
-
-
-def test_a_copy_is_what_dataclasses_would_make() -> None:
-    for value, changes in ((Point(1), {"y": 5}), (Deep(1), {"x": 7, "z": 8}), (Deep(1), {})):
-        assert frozen.replace(value, **changes) == dataclasses.replace(value, **changes) and type(frozen.replace(value)) is type(value)
-    point = Point(1)
-    assert frozen.replace(point, x=9) == Point(9) and point == Point(1)
-    with pytest.raises(KeyError):
-        frozen.replace(point, w=1)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["append", "newest", "fork"]), st.integers(0, 99)), max_size=40))

@@ -13,7 +13,8 @@ from eventlog.image import Entry, put_change, root_hash
 from recovery.checkpoints.frequency import Since, should_take
 from recovery.command_checkpoints import list_kept
 from recovery.limits import DEFAULT_LIMITS, Measured, find_crossing, measure, measure_image
-from recovery.script import BashCall, WriteCall, load_session
+from recovery.script import BashCall, WriteCall
+from recovery.session_file import load_session
 from recovery.state import SessionState, fold_stream
 from recovery.workspace.profile import Profile
 from tests.recovery.histories import EMPTY, ROOT, History

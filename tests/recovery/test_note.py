@@ -83,7 +83,7 @@ def test_a_workspace_that_a_person_took_as_it_was_found_is_not_told_as_restored(
 
 def test_a_session_that_waits_for_a_person_is_not_told_to_be_at_rest() -> None:
     history = History(calls=1)
-    asked = history.add(events.ApprovalAsked(0, 1, 0, "bash", {"tool": "bash", "run": "true"}))
+    asked = history.add(events.ApprovalAsked(0, 1, 0, "bash", {"tool": "bash", "run": "true"}, "", ""))
     note = note_of(history)
     assert note.status == "a person is asked" and "call 1 waits for a person's word: `recovery answer STATE_DIR`" in note.must[0]
     history.add(events.ApprovalAnswered(0, asked, "approved", None, ""))

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from eventlog.errors import MisuseError
 from eventlog.show import encode_bytes
-from recovery.script import BashCall, Call, EditCall, WriteCall, call_from_json, call_to_json, decode_bytes, load_session
+from recovery.script import BashCall, Call, EditCall, WriteCall, call_from_json, call_to_json, decode_bytes
+from recovery.session_file import load_session
 
 TOP = 'name = "n"\nworkspace = "w"\nstate = "s"\n'
 CALL = '[[call]]\ntool = "bash"\nrun = "true"\n'

@@ -51,7 +51,7 @@ def test_a_settled_key_gives_its_recorded_result_and_never_runs_again(sandbox: S
 
 
 def as_dict(result: Any) -> dict[str, Any]:
-    return {name: getattr(result, name) for name in result.__dataclass_fields__}
+    return {name: getattr(result, name) for name in result.__struct_fields__}
 
 
 def test_another_call_under_a_known_key_is_refused_and_nothing_is_done(sandbox: Sandbox) -> None:

@@ -4,6 +4,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from eventlog.process_identity import ProcessIdentity
 from recovery.redrive.policy import Ended, Limits, Seen
 from recovery.redrive.record import Ready, RedriveRecord, decode_record, encode_record
@@ -134,7 +136,7 @@ class MadeUpWorld:
         if life.progress or life.finishes or life.pauses:
             self.seen = Seen(head, head, life.finishes, life.pauses, head)
         if life.answered:
-            self.seen, lived.life = replace(self.seen, head_seq=self.seen.head_seq + 1), replace(lived.life, answered=False)
+            self.seen, lived.life = msgspec.structs.replace(self.seen, head_seq=self.seen.head_seq + 1), replace(lived.life, answered=False)
 
     def find_living(self, record: RedriveRecord) -> ProcessIdentity | None:
         return next((lived.identity for lived in self.drivers if lived.told_at is not None and not lived.has_ended()), None)

@@ -1,7 +1,8 @@
 """One session's redriver in a made-up world: what it starts, when, and when it stops. No process, no waiting."""
 
 import random
-from dataclasses import replace
+
+import msgspec
 
 from recovery.redrive.conformance.made_up import START_WALL_MS, Died, Life, MadeUpClock, MadeUpWorld, made_redrive, run
 from recovery.redrive.policy import Ended, Limits
@@ -57,7 +58,7 @@ def test_a_driver_that_needs_a_person_parks_the_session_with_its_sentence() -> N
     world = world_of(Life(1, Ended("exited", 78, "call 1 waits")), Life(1, Ended("exited", 0), finishes=True))
     assert run(made_redrive(world, LIMITS, said), world) == 78 and "parked: call 1 waits" in said[-1]
     assert run(made_redrive(world, LIMITS), world) == 78 and len(world.starts) == 1
-    world.seen = replace(world.seen, head_seq=world.seen.head_seq + 1)  # somebody answered
+    world.seen = msgspec.structs.replace(world.seen, head_seq=world.seen.head_seq + 1)  # somebody answered
     assert run(made_redrive(world, LIMITS), world) == 0
 
 
@@ -71,7 +72,7 @@ def test_an_answer_that_comes_before_the_end_is_looked_at_is_not_lost() -> None:
 def test_what_stood_in_the_log_when_a_driver_was_begun_lifts_nothing() -> None:
     """A driver that refused before it wrote anything had seen what others had written: it is not started again for that."""
     world = world_of(Life(1, Ended("exited", 78, "another configuration")))
-    world.seen = replace(world.seen, head_seq=9)
+    world.seen = msgspec.structs.replace(world.seen, head_seq=9)
     assert run(made_redrive(world, LIMITS), world) == 78
     assert run(made_redrive(world, LIMITS), world) == 78
 

@@ -1,7 +1,8 @@
 """Which kind of mark is in force: the one that is asked for, or by `auto` the first of `AUTO` that this machine offers; told by trying."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from eventlog.errors import MisuseError
 from eventlog.show import show_text
@@ -14,8 +15,7 @@ AUTO: tuple[MarkKind, ...] = ("cgroup", "pid-namespace", "cgroup1", "uts", "envi
 """cgroup v2 proves as much as a pid namespace, costs a tenth of it and leaves a command's view of the machine as it is: it comes first."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Offer:
+class _Offer(msgspec.Struct, frozen=True):
     """Where leaves are made ("" for kinds without), and why the kind is not to be had ("" when it is)."""
 
     base: str

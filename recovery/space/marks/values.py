@@ -1,7 +1,8 @@
 """What marks are made of: the kinds, the setting of a drive, what joining gave, what is to be killed."""
 
-from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
+
+import msgspec
 
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity
@@ -17,24 +18,21 @@ COMMAND = "/command"
 """What ends the mark that only the command of a shim carries, so that the shim can end survivors without ending itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class MarkSetting:
+class MarkSetting(msgspec.Struct, frozen=True):
     """The kind of mark in force, and the directory in which cgroup leaves are made ("" where the kind has none)."""
 
     kind: MarkKind
     base: str
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(msgspec.Struct, frozen=True):
     """What a shim holds once it has joined a mark: of a pid namespace the pid of its first process, and the pipe that keeps it."""
 
     first: int | None = None
     control: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """What is to be killed under a condemned mark.
 
     `owner` is the recorded shim, spawner or worker, None when none was recorded: then nothing of it ever ran a command. `first` is the

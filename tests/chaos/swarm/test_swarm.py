@@ -44,7 +44,7 @@ def record(*steps: str) -> Recording:
 def test_a_first_fault_falls_into_the_first_two_calls_once_the_space_is_there_and_where_no_lock_is_held() -> None:
     steps = [step for one in FIRST.values() for step in one]
     assert sorted(steps) == sorted(
-        step for step in CALLS[2:11] if step.startswith("driver@1:") and ".locked:" not in step
+        step for step in CALLS[4:11] if step.startswith("driver@1:") and ".locked:" not in step
     )
 
 
@@ -107,6 +107,26 @@ def test_the_same_seed_draws_the_same_and_another_seed_something_else() -> None:
     plans = [enumerate_drawn(7)(record(*CALLS), draw_one(7, 0), TrialSet(), 1) for _ in range(2)]
     assert plans[0] == plans[1]
     assert plans[0].trials != enumerate_drawn(8)(record(*CALLS), draw_one(7, 0), TrialSet(), 1).trials
+
+
+@pytest.mark.parametrize("place", range(len(CALLS) - 1))
+def test_what_is_drawn_does_not_depend_on_which_process_came_first_when_steps_were_recorded(place: int) -> None:
+    """Beside the driver a shim and a worker pass their steps, at any time."""
+    others = [step for step in CALLS if not step.startswith("driver")]
+    driver = [step for step in CALLS if step.startswith("driver")]
+    other = (*driver[:place], *others, *driver[place:])
+    for enumerate_one in (enumerate_drawn(7), enumerate_pairs):
+        made = [enumerate_one(record(*steps), draw_one(7, 0), TrialSet(), 1) for steps in (CALLS, other)]
+        assert made[0].trials == made[1].trials
+
+
+def test_a_step_that_is_recorded_or_not_changes_no_draw_but_its_own() -> None:
+    steps = [f"driver@1:scan.begin:{number}" for number in range(20)]
+    drawn = [draws.draw_step(f"7 {number}", steps) for number in range(50)]
+    gone = steps[3]
+    again = [draws.draw_step(f"7 {number}", [step for step in steps if step != gone]) for number in range(50)]
+    assert gone in drawn and len(set(drawn)) > 10
+    assert [one for one, step in zip(again, drawn, strict=True) if step != gone] == [step for step in drawn if step != gone]
 
 
 def test_a_workload_is_drawn_alone_by_its_name_whatever_else_is_asked_for() -> None:

@@ -31,6 +31,20 @@ echo one >> done
 echo two >> done
 """
 """Makes it in two parts, and begins anew on top of what is there."""
+BAD_RECOVERY = """\
+set -eu
+if [ ! -e done ]; then
+    "$CHAOS_ANNOUNCE" begin
+    echo whole > "$CHAOS_STATE/new"
+    mv "$CHAOS_STATE/new" done
+    "$CHAOS_ANNOUNCE" end
+else
+    [ ! -e "$CHAOS_STATE/mended" ] || echo whole >> done
+    touch "$CHAOS_STATE/mended"
+    "$CHAOS_ANNOUNCE" mended
+fi
+"""
+"""Survives one kill; killed again where it has mended what the first one left, it mends once more."""
 CHECK = """[ "$(cat done)" = whole ] || { echo "done is not whole"; exit 1; }"""
 TORN_CHECK = """[ "$(cat done)" = "one\ntwo" ] || { echo "done holds $(wc -l < done) lines"; exit 1; }"""
 

@@ -18,14 +18,15 @@ from chaos.target.place import make_environment, make_place
 from chaos.target.target import CHECK as CHECK_ORACLE
 from chaos.target.target import LIVENESS, PROCESSES
 from chaos.target.workload import VIOLATIONS
-from tests.chaos.target.support import CHECK, EXAMPLES, SOUND, TORN, TORN_CHECK, check, run_chaos, shell, target
+from tests.chaos.target.support import BAD_RECOVERY, CHECK, EXAMPLES, SOUND, TORN, TORN_CHECK, check, run_chaos, shell, target
 
 
 def test_a_sound_target_is_killed_at_each_of_its_steps_and_passes(tmp_path: Path) -> None:
-    done = run_chaos(tmp_path, *target(SOUND), *check(CHECK), "--seed", "3", "--json", "found.json")
+    done = run_chaos(tmp_path, *target(SOUND), *check(CHECK), "--seed", "3", "--depth", "1", "--json", "found.json")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
-    repeat = shlex.join(["python", "-m", "chaos", "--target", shlex.join(shell(SOUND)), "--check", shlex.join(shell(CHECK)), "--seed", "3"])
+    named = ["--target", shlex.join(shell(SOUND)), "--check", shlex.join(shell(CHECK))]
+    repeat = shlex.join(["python", "-m", "chaos", "--depth", "1", *named, "--seed", "3"])
     text = done.stdout.strip()
     assert text.startswith(f"seed 3, repeat with: {repeat}") and text.endswith(f"seed 3, repeat with: {repeat}")
     assert "PASS" in lines
@@ -39,7 +40,7 @@ def test_a_sound_target_is_killed_at_each_of_its_steps_and_passes(tmp_path: Path
 
 
 def test_a_torn_one_fails_with_the_command_that_repeats_that_kill(tmp_path: Path) -> None:
-    done = run_chaos(tmp_path, *target(TORN), *check(TORN_CHECK), "--seed", "1")
+    done = run_chaos(tmp_path, *target(TORN), *check(TORN_CHECK), "--seed", "1", "--depth", "1")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "FAIL target kill at driver@1:half:1" in done.stdout and "check: done holds 3 lines" in done.stdout
     start = done.stdout.index("  repeat    ") + len("  repeat    ")
@@ -55,7 +56,7 @@ def test_a_torn_one_fails_with_the_command_that_repeats_that_kill(tmp_path: Path
 
 
 def test_a_campaign_that_was_cut_short_goes_on(tmp_path: Path) -> None:
-    words = [*target(SOUND), *check(CHECK)]
+    words = [*target(SOUND), *check(CHECK), "--depth", "1"]
     assert run_chaos(tmp_path, *words, "--seed", "1", "--jobs", "1").returncode == 0
     run = tmp_path / "run"
     (run / "verdict.json").unlink()
@@ -65,6 +66,40 @@ def test_a_campaign_that_was_cut_short_goes_on(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"goes on: 1 clean runs and {len(results) - 2} trials have results" in done.stdout
     assert len((run / "results.jsonl").read_text().splitlines()) == len(results)
+
+
+def test_the_start_after_a_kill_is_killed_too_and_what_breaks_only_then_is_found(tmp_path: Path) -> None:
+    """One kill at any step is survived; a second one, inside the recovery from it, leaves the file twice as long."""
+    whole = run_chaos(tmp_path, *target(BAD_RECOVERY), *check(CHECK), "--seed", "1", "--depth", "1")
+    assert whole.returncode == 0, whole.stdout + whole.stderr
+    (tmp_path / "deep").mkdir()
+    done = run_chaos(tmp_path / "deep", *target(BAD_RECOVERY), *check(CHECK), "--seed", "1", "--depth", "2", "--json", "found.json")
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = json.loads((tmp_path / "deep" / "found.json").read_text())
+    plans = {one["plan"] for one in found["failures"]}
+    assert plans == {"kill driver@1:end:1; kill driver@2:mended:1"}
+    # After a kill at `begin` the next start passes both steps again, after one at `end` it passes `mended` alone.
+    assert (found["summary"]["again"], found["summary"]["unreachable"]) == (3, 0)
+    repeat = shlex.split(found["failures"][0]["repeat"])
+    (tmp_path / "again").mkdir()
+    assert run_chaos(tmp_path / "again", *repeat[3:]).returncode == 1
+
+
+def test_a_kept_trial_is_replayed_and_told(tmp_path: Path) -> None:
+    assert run_chaos(tmp_path, *target(TORN), *check(TORN_CHECK), "--seed", "1", "--depth", "1", "--json", "found.json").returncode == 1
+    (failure,) = json.loads((tmp_path / "found.json").read_text())["failures"]
+    done = run_chaos(tmp_path, "replay", failure["kept"], "--explain", out="")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "DONE kill driver@1:half:1" in done.stdout and "STARTED 2: ended with 0, announced driver@2:half:1" in done.stdout
+    assert "DIFFERS check (fail): done holds 3 lines" in done.stdout
+    assert done.stdout.endswith("REPLAYED the same 2 starts; verdict then fail, now fail\n")
+    kept = tmp_path / failure["kept"] / "trial.json"
+    kept.write_text(kept.read_text().replace('"driver@2:half:1"', '"driver@2:other:1"'))
+    done = run_chaos(tmp_path, "replay", failure["kept"], out="")
+    assert (done.returncode, done.stdout.partition(":")[0]) == (1, "DIVERGED seq 2 target_started")
+    for words in (("replay", failure["kept"], "--from-zero"), ("judge", failure["kept"]), ("shrink", failure["kept"])):
+        refused = run_chaos(tmp_path, *words, out="")
+        assert refused.returncode == 254 and refused.stderr.count("\n") == 1, refused.stdout + refused.stderr
 
 
 def test_a_step_that_is_not_announced_is_refused_with_those_that_are(tmp_path: Path) -> None:
@@ -108,7 +143,10 @@ def test_a_harness_that_does_nothing_never_passes(tmp_path: Path, file: str, old
         (["--target", "true", "--patience", "soon"], "--patience 'soon' is no duration"),
         (["--target", "true", "--mode", "soak"], "--mode belongs to campaigns against the engine"),
         (["--target", "true", "--fault", "freeze"], "--fault belongs to campaigns against the engine"),
-        (["--target", "true", "--depth", "2"], "--depth belongs to campaigns against the engine"),
+        (["--target", "true", "--depth", "2", "--level", "syscall"], "--level syscall kills a target once, in its first start"),
+        (["--target", "true", "--plan", "kill driver@2:a:1"], "'kill driver@2:a:1' is no kill at a step of start 1; a plan of a target is"),
+        (["--target", "true", "--plan", "freeze driver@1:a:1"], "is no kill at a step of start 1"),
+        (["--target", "true", "--plan", "kill driver@1:a:1", "--step", "driver:a:1"], "--plan is one whole trial and --step chooses"),
         (["--target", "true", "--audit", "2"], "--audit belongs to campaigns against the engine"),
         (["--target", "true", "--backend", "sim"], "--backend belongs to campaigns against the engine"),
         (["--check", "true"], "--check belongs to a program of somebody else's; name it with --target CMD"),

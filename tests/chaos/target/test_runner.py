@@ -132,6 +132,8 @@ def test_a_target_that_does_not_finish_is_a_failure_by_liveness(runner: TargetZy
         (of_script("echo whole > done"), "the target announced no step; call step(NAME) of chaos.target.announce in it"),
         (of_script('echo half > done; "$CHAOS_ANNOUNCE" end'), "with nothing killed, is not right already: check: done is not whole"),
         (of_script(SOUND, "exit 0"), "the check is content with three empty directories too, so that it proves nothing"),
+        (of_script(SOUND, "test -e done"), "the check is content with every file there and empty too, so that it proves nothing"),
+        (of_script(SOUND, "grep -q wh done"), "the check is content with every file cut to its first half too, so that it proves nothing"),
         (of_script(SOUND, "exit 2"), "is not right already: check: the check ended with 2: (it said nothing)"),
         (of_script(SOUND, "echo what; exit 9"), "is not right already: check: the check ended with 9: what"),
         (of_script('"$CHAOS_ANNOUNCE" half', "true"), "left nothing in CHAOS_WORK, CHAOS_STATE and CHAOS_OUTSIDE"),

@@ -1,11 +1,12 @@
 """A space without a session: a ledger, a spawner forked from the test's process, commands by key."""
 
-import dataclasses
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from eventlog.errors import StaleEpochError
 from eventlog.ports import LinuxHost, SystemClock
@@ -41,7 +42,7 @@ class LooseSpace:
         self.setting = choose_marks(mark)
         self.spawner = spawner
         if bubblewrap is not None:
-            bubblewrap = dataclasses.replace(bubblewrap, workspace=str(self.work))
+            bubblewrap = msgspec.structs.replace(bubblewrap, workspace=str(self.work))
         self.is_confined = bubblewrap is not None
         self.space = LocalSpace(
             spawner, self.paths, self.ledger, self.setting, self.epoch, CLOCK, HOST, self._check_fence, bubblewrap=bubblewrap

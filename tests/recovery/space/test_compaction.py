@@ -1,6 +1,5 @@
 """Compaction of the ledger while others have it open (rules S3, L5): the same state, in a new file, whoever dies on the way."""
 
-import dataclasses
 import errno
 import os
 import select
@@ -8,6 +7,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from blake3 import blake3
 from hypothesis import given, settings
@@ -91,7 +91,7 @@ def compact_elsewhere(path: str) -> None:
 
 def said(state: LedgerState) -> LedgerState:
     """A state without how often its file was written anew."""
-    return dataclasses.replace(state, compactions=0)
+    return msgspec.structs.replace(state, compactions=0)
 
 
 def test_rule_S3_a_compacted_ledger_says_the_same_in_two_lines(tmp_path: Path) -> None:

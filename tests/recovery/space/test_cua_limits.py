@@ -5,9 +5,9 @@ import re
 import socket
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from eventlog.errors import LostProcessError, MisuseError
@@ -38,17 +38,17 @@ def test_the_readme_has_the_same_table() -> None:
 @pytest.mark.parametrize("method", NEEDED)
 def test_a_daemon_without_ledger_or_epochs_is_refused(method: str) -> None:
     with pytest.raises(MisuseError, match=method) as raised:
-        judge_probe(replace(FIT, methods=FIT.methods - {method}), "it")
+        judge_probe(msgspec.structs.replace(FIT, methods=FIT.methods - {method}), "it")
     assert raised.value.exit_code == 78
     with pytest.raises(MisuseError, match="no process.exec_ledger"):
-        judge_probe(replace(FIT, features=frozenset()), "it")
+        judge_probe(msgspec.structs.replace(FIT, features=frozenset()), "it")
 
 
 @pytest.mark.parametrize("protocol", [(1, 12), (0, 99), (2, 0)])
 def test_a_daemon_of_an_unknown_protocol_is_refused(protocol: tuple[int, int]) -> None:
     with pytest.raises(MisuseError, match="1.13 is known here"):
-        judge_probe(replace(FIT, protocol=protocol), "it")
-    assert judge_probe(replace(FIT, protocol=(1, 14)), "it") == PROMISED
+        judge_probe(msgspec.structs.replace(FIT, protocol=protocol), "it")
+    assert judge_probe(msgspec.structs.replace(FIT, protocol=(1, 14)), "it") == PROMISED
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """Who a process is: pid, start time, boot id, pid namespace; a signal goes to exactly that process or to nobody."""
 
 import os
+import queue
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import msgspec
@@ -37,6 +39,24 @@ def identity_of(process: subprocess.Popen[bytes]) -> ProcessIdentity:
 
 def changed(identity: ProcessIdentity, **values: object) -> ProcessIdentity:
     return msgspec.structs.replace(identity, **values)
+
+
+def test_case_30_a_pid_that_is_now_the_id_of_a_thread_means_that_the_process_is_dead() -> None:
+    """Pids and thread ids are one sequence: on a busy machine a dead process's number is a thread's after minutes, and stays it as long as
+    that thread lives. The kernel refuses such a number with an error of its own, which is no trouble of the session."""
+    known, end = queue.SimpleQueue[int](), threading.Event()
+    thread = threading.Thread(target=lambda: (known.put(threading.get_native_id()), end.wait()))
+    thread.start()
+    try:
+        dead = changed(identify_self(HOST), pid=known.get(timeout=60))
+        with open_process(dead, HOST) as descriptor:
+            assert descriptor is None
+        assert not is_alive(dead, HOST)
+        assert kill_and_wait(dead, HOST, CLOCK, 60)
+        assert thread.is_alive()
+    finally:
+        end.set()
+        thread.join()
 
 
 def test_case_29_identity_holds_from_the_first_moment_and_through_exec() -> None:

@@ -2,9 +2,9 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from eventlog import events
@@ -197,5 +197,5 @@ def test_rule_C8_a_stale_image_is_not_restored_after_a_restart_of_the_machine(sa
     state = read_log(str(sandbox.state))
     assert is_stale(state.untracked)
     assert _boot_fact(state, None, None, FakeHost(boot="another")) is BootFact.SYNCED
-    assert _boot_fact(replace(state, untracked=()), None, None, FakeHost(boot="another")) is BootFact.OTHER
+    assert _boot_fact(msgspec.structs.replace(state, untracked=()), None, None, FakeHost(boot="another")) is BootFact.OTHER
     assert sandbox.run("drive", sandbox.state, SESSION_KILL_MARK=mark).code == 0

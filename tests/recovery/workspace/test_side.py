@@ -6,9 +6,9 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from eventlog import durable
@@ -95,7 +95,7 @@ def test_rule_R6_a_root_is_known_by_its_id_wherever_it_is_moved(space: Space) ->
 
 
 def test_rule_R6_a_root_that_lost_its_attribute_is_known_by_inode_and_birth(space: Space) -> None:
-    recorded = replace(read_root_identity(space.root), id="abc")
+    recorded = msgspec.structs.replace(read_root_identity(space.root), id="abc")
     if recorded.birth_ns is None:
         pytest.skip("no birth time here")
     assert is_same_root(recorded, read_root_identity(space.root))
