@@ -14,6 +14,7 @@ from chaos.bytecode import compile_engine
 from chaos.campaign import Audit, Campaign, CampaignResult, Enumerate, Watcher, Work
 from chaos.corrupt.draw import enumerate_damage, required_of_damage
 from chaos.disk.enumerate import enumerate_faults, required_of_disk
+from chaos.disk.inodes import KIND as INODES_KIND
 from chaos.done import NOTHING, Done
 from chaos.enumeration import Enumeration, enumerate_trials
 from chaos.fingerprint import digest_engine, digest_harness
@@ -26,7 +27,7 @@ from chaos.powerloss.copies import enumerate_copies, required_of_copies
 from chaos.powerloss.enumerate import MODE as POWERLOSS
 from chaos.powerloss.enumerate import RUNNER as POWERLOSS_RUNNER
 from chaos.powerloss.enumerate import enumerate_cuts
-from chaos.powerloss.loops import KINDS, find_lacks
+from chaos.powerloss.loops import KINDS, find_lack, find_lacks
 from chaos.required import Require, required_oracles
 from chaos.results import Trial, TrialResult, Verdict, merge_verdicts
 from chaos.rundir import Config, KnownLabel, RunDirectory, describe_scenarios
@@ -80,7 +81,7 @@ class Silent:
 
 def has_mounts(scenarios: Sequence[Scenario], mode: str = "") -> bool:
     """Whether a scenario that is available here mounts something, or the mode does."""
-    is_mounting = mode == CROSSCHECK and len(find_lacks()) < len(KINDS)
+    is_mounting = (mode == CROSSCHECK and len(find_lacks()) < len(KINDS)) or (mode == DISK and not find_lack(INODES_KIND))
     return is_mounting or any(one.mount and not describe_missing(one) for one in scenarios)
 
 
@@ -166,6 +167,8 @@ def run_request(
     result = _tell_lack(request, result)
     result = _tell_states(result) if request.mode in (POWERLOSS, CROSSCHECK) else result
     result = _tell_missing(result) if request.mode == CROSSCHECK else result
+    if request.mode == DISK and (lack := find_lack(INODES_KIND)):
+        result = replace(result, reasons=(*result.reasons, f"inodes are unavailable here, no driver was left without: {lack}"))
     result = review(result) if review else result
     run.history.note("campaign ended", verdict=result.verdict)
     return result

@@ -159,12 +159,18 @@ def _lay_pack(context: Context, plan: RestorePlan) -> str:
                 f"the contents of the restore cannot be laid ready in {shown}: {error.strerror}; nothing was moved. "
                 "Remove the cause and try again"
             ) from error
-        room = os.statvfs(directory)
         raise FullError(
-            f"the restore needs up to {plan.needed_bytes} bytes to lay contents ready in {shown} and "
-            f"{room.f_bavail * room.f_frsize} are left there; nothing was moved. Free space and try again"
+            f"no room to lay the contents of the restore ready in {shown}: it needs up to {plan.needed_bytes} bytes and a file, and "
+            f"{_tell_room(directory)} are left there; nothing was moved. Free space and try again"
         ) from error
     return path
+
+
+def _tell_room(directory: str) -> str:
+    """What a file system has left: a disk may be full of bytes, or of files."""
+    room = os.statvfs(directory)
+    files = f" and {room.f_favail} files" if room.f_files else ""  # some file systems make inodes as they need them
+    return f"{room.f_bavail * room.f_frsize} bytes{files}"
 
 
 def _check_equal(found: Scan, target: Image, obligation: Obligation, profile: Profile) -> None:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from chaos.disk.fault import OPERATIONS, ROLES, DiskFault, format_fault
+from chaos.disk.fault import INODES, OPERATIONS, ROLES, DiskFault, format_fault
 from chaos.enumeration import Enumeration, Unreachable
 from chaos.required import required_oracles
 from chaos.results import Action, Recording, Trial
@@ -13,6 +13,8 @@ from chaos.step import parse_step
 FAULT = "disk"
 UNSTEADY = "not every time"
 """Why an operation is unreachable: two clean runs did not both come to it, so that no fault can be aimed at it."""
+INODE_STEPS = 12
+"""At most so many numbers of inodes are left to a driver, evenly spread, the lowest and the highest among them."""
 Counts = Mapping[tuple[str, str], int]
 
 
@@ -35,7 +37,7 @@ def enumerate_faults(recording: Recording, first_number: int) -> Enumeration:
     faults = [
         DiskFault(role, operation, number, error)
         for (role, operation), times in least.items()
-        for number in range(1, times + 1)
+        for number in (_spread(times) if role == INODES else range(1, times + 1))
         for error in OPERATIONS[operation]
     ]
     trials = tuple(
@@ -45,10 +47,17 @@ def enumerate_faults(recording: Recording, first_number: int) -> Enumeration:
     unsteady = tuple(
         Unreachable(f"{role} {operation} {number}", UNSTEADY)
         for (role, operation), times in most.items()
+        if role != INODES
         for number in range(least[role, operation] + 1, times + 1)
     )
     names = tuple(one.step for one in unsteady)
     return Enumeration(recording.scenario, names, trials, unsteady, recording.kill_mark, recording.prefix, does="fail")
+
+
+def _spread(times: int) -> list[int]:
+    """Of the numbers from 1 to `times` as many as INODE_STEPS says."""
+    steps = min(times, INODE_STEPS)
+    return sorted({1 + (times - 1) * number // max(1, steps - 1) for number in range(steps)})
 
 
 def make_action(fault: DiskFault, epoch: int) -> Action:

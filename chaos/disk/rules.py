@@ -76,7 +76,7 @@ def find_repeated_sync(trace: Sequence[Done]) -> str:
 
 def may_need_a_person(fault: DiskFault) -> bool:
     """Whether a driver may end with 78: SQLite does not say why it cannot open a file, and only a person mounts a file system writable."""
-    return fault.error == "EROFS" or fault.operation == "open"
+    return fault.error == "EROFS" or fault.operation in ("open", "take")
 
 
 def judge_driver(fault: DiskFault, code: int, said: str, trace: Sequence[Done], log_before: int, log_after: int) -> OracleVerdict:

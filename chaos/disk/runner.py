@@ -8,12 +8,14 @@ from typing import Any
 import msgspec
 
 from chaos.answering import Answer, answer_lines
+from chaos.disk import inodes
 from chaos.disk.enumerate import find_next_epoch, format_counts, make_action
-from chaos.disk.fault import COUNT, DiskFault
+from chaos.disk.fault import COUNT, INODES, DiskFault
 from chaos.disk.rules import count_operations, read_trace
 from chaos.drivers import Place
 from chaos.judging import OracleProcess
-from chaos.results import Action, Recording, Trial
+from chaos.powerloss.loops import find_lack
+from chaos.results import Action, Recording, Trial, Verdict
 from chaos.scenario import Scenario, from_json
 from chaos.trees import empty_tree
 from chaos.trial import Bench, read_kill_mark, run_trial
@@ -41,6 +43,10 @@ def record_disk(bench: Bench, scenario: Scenario, prefix: tuple[Action, ...], di
             empty_tree(directory)
         result = run_trial(bench, scenario, trial, directory, {})
         found.append(count_operations(read_trace(place)))
+        if not find_lack(inodes.KIND):
+            copy = bench.saved.find_copy(scenario, trial.plan[:saved], directory)
+            # A takeover gives back what was left behind, and may end with fewer: the first that it makes it needs all the same.
+            found[-1][INODES, "take"] = max(1, inodes.count_files(place) - (inodes.count_files(Place(copy)) if copy else 0))
     lines = format_counts(found[0] & found[1], found[0] | found[1])
     result = msgspec.structs.replace(result, trial=Trial(0, scenario.name, prefix, fault="", saved=saved))
     return Recording(scenario.name, lines, result, read_kill_mark(place), prefix, saved)
@@ -67,7 +73,10 @@ def _answer(bench: Bench, line: bytes) -> Answer:
         case "record", _:
             return Answer(recording=record_disk(bench, scenario, request.prefix, directory))
         case "trial", Trial() as trial:
-            return Answer(result=run_trial(bench, scenario, trial, directory, request.converges_to))
+            result = run_trial(bench, scenario, trial, directory, request.converges_to)
+            if inodes.is_mounted(Place(directory)):
+                inodes.put_back(Place(directory), keeps=result.verdict is not Verdict.PASS)
+            return Answer(result=result)
         case other, _:
             return Answer(error=f"{other!r} is no request of the mode disk")
 

@@ -2,9 +2,11 @@
 
 import time
 
-from chaos.disk.fault import COUNT, parse_fault
+from chaos.disk import inodes
+from chaos.disk.fault import COUNT, INODES, parse_fault
 from chaos.disk.rules import has_fired, judge_driver, read_trace
 from chaos.ends import look
+from chaos.powerloss.loops import find_lack
 from chaos.results import Action, Fault
 from chaos.scene import Scene
 from chaos.stage import DRIVER_SECS, Reached
@@ -20,7 +22,12 @@ def fail_disk(scene: Scene, action: Action, reached: Reached | None) -> Fault:
     if scene.stage.running() or scene.is_over or epoch != next_epoch(scene):
         return Fault("", "fail", False, False, note=f"the next driver is not {action.who}", who=action.who)
     fault = parse_fault(action.path, action.content or "")
+    if fault.role == INODES and (lack := find_lack(inodes.KIND)):
+        return Fault("", "fail", False, False, note=f"inodes are unavailable here: {lack}", who=action.who)
     before = _find_log(scene)
+    if fault.role == INODES:
+        inodes.mount_state(scene.place, fault.number - 1)
+        before = _find_log(scene)
     scene.place.disk_fault.write_text(f"{action.path} {action.content}", "ascii")
     start_next(scene)
     deadline = time.monotonic() + DRIVER_SECS
@@ -30,8 +37,12 @@ def fail_disk(scene: Scene, action: Action, reached: Reached | None) -> Fault:
         look(scene, f"{action.who} to end", deadline)
     scene.place.disk_fault.unlink(missing_ok=True)
     trace = read_trace(scene.place)
-    fired = bool(trace) if fault.operation == COUNT else has_fired(trace, fault)
     ended = next(ended for ended in reversed(scene.played.ends) if ended.epoch == epoch)
+    if fault.role == INODES:
+        fired = ended.code != 0 or inodes.count_left(scene.place) == 0
+        inodes.make_room(scene.place)
+    else:
+        fired = bool(trace) if fault.operation == COUNT else has_fired(trace, fault)
     said = _read_errors(scene, epoch)
     scene.played.findings.append(judge_driver(fault, ended.code, said, trace, before, _find_log(scene)))
     return Fault("", "fail", True, fired, note="" if fired else "it came to its end without that operation", who=action.who)

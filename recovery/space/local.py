@@ -227,16 +227,17 @@ class LocalSpace:
         """Wait for a command's exit record. Raises LostProcessError when its shim ends without one, StaleEpochError when superseded."""
         steps.reach("command.wait")
         owned = self._shims.find_owner(key)
+        why = ""
         if owned is not None:
             with contextlib.closing(self._watch(key, owned.identity)) as watch:
-                self._wait_ended(owned, watch)
+                why = self._wait_ended(owned, watch)
         else:
             with contextlib.closing(self._watch(key, shim)) as watch:
                 self._wait_claimed(key, shim, watch)
         self._ledger.refresh()
         attempt = self._ledger.state.find(key)
         if attempt is None or attempt.exit is None:
-            raise self._lost(f"the shim of {key} ended without an exit record; drive again: recovery decides what its command did")
+            raise self._lost(f"the shim of {key} ended without an exit record{why}; drive again: recovery decides what its command did")
         self._ledger.sync()  # a shim that was killed at its sync has left its record to us
         return attempt.exit
 
@@ -250,8 +251,10 @@ class LocalSpace:
 
         return SilenceWatch(ask, self._clock, self.silent_secs)
 
-    def _wait_ended(self, shim: ShimLink, watch: SilenceWatch) -> None:
-        """Wait until a shim of this driver says that the exit of its command is recorded, or is gone. Raises StaleEpochError."""
+    def _wait_ended(self, shim: ShimLink, watch: SilenceWatch) -> str:
+        """Wait until a shim of this driver says that the exit of its command is recorded, or is gone; what it said of its own end, in
+        brackets, "" for nothing. Raises StaleEpochError."""
+        said = ""
         while True:
             self._wait_readable(shim.connection.fileno(), shim.identity, watch)
             match protocol.receive(shim.connection):
@@ -259,7 +262,7 @@ class LocalSpace:
                     shim.key = ""
                     if not is_idle:
                         self._shims.drop(shim)
-                    return
+                    return said
                 case Delayed(key=key, message=why):
                     watch.hear()
                     self.tell(f"{key} has ended and its exit cannot be recorded ({why}); trying again")
@@ -267,9 +270,10 @@ class LocalSpace:
                     raise StaleEpochError(why)
                 case Failed(message=why):
                     self.tell(f"the shim of {shim.key} ended: {why}")
+                    said = f" ({why})"
                 case _:
                     self._shims.drop(shim)
-                    return
+                    return said
 
     def _wait_claimed(self, key: str, shim: ProcessIdentity, watch: SilenceWatch) -> None:
         """Wait until the exit of a command that another driver's shim owns is recorded, or that shim is gone. It is the record that is

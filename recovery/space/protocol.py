@@ -11,8 +11,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from eventlog.errors import CrashworthyError
 from eventlog.events import Exit, RootIdentity
 from eventlog.process_identity import ProcessIdentity
+from eventlog.show import show_text
 from recovery.space.records import Exited
 from recovery.space.request import CommandRequest
 
@@ -119,6 +121,13 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
     message: str
     error: str = ""
+
+
+def tell_failure(error: Exception) -> Failed:
+    """What a helper says of what kept it from its work: of an error of the operating system in words for people, without its number."""
+    if isinstance(error, OSError) and error.strerror:
+        return Failed(f"{error.strerror}: {show_text(str(error.filename))}" if error.filename else error.strerror)
+    return Failed(str(error), type(error).__name__ if isinstance(error, CrashworthyError) else "")
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):

@@ -34,7 +34,7 @@ from recovery.space.floor_poll import FloorPoll
 from recovery.space.kernel import become_subreaper, name_process
 from recovery.space.ledger import Ledger, LedgerTransaction
 from recovery.space.output import STDERR_SUFFIX, Kept, OutputKeeper, output_path, save_output
-from recovery.space.protocol import Delayed, Ended, Failed, RunCommand, Stale, StartShim, StreamName
+from recovery.space.protocol import Delayed, Ended, RunCommand, Stale, StartShim, StreamName
 from recovery.space.readers import Readers
 from recovery.space.records import Exited, Start
 from recovery.space.running import Running
@@ -138,7 +138,7 @@ class _Shim:
             self._tell(Stale(str(error)))
             return False
         except (CrashworthyError, OSError) as error:
-            self._tell(Failed(str(error)))
+            self._tell(protocol.tell_failure(error))
             raise
         is_current = max(self._ledger.floor, readers.newest_epoch) <= self._order.epoch
         is_idle = may_go_on and is_current

@@ -66,7 +66,15 @@ def serve(request: StartWorker, connection: socket.socket, ledger: Ledger, clock
     ledger.reopen()
     steps.enter("worker", request.epoch)
     identity = identify_self(host)
-    append_fenced(ledger, request.epoch, Register("worker", request.epoch, request.mark, identity))
+    try:
+        append_fenced(ledger, request.epoch, Register("worker", request.epoch, request.mark, identity))
+    except StaleEpochError:
+        raise
+    except (CrashworthyError, OSError) as error:
+        # A full disk may refuse just that: who asks first is told, and finds no end without a word.
+        if protocol.receive(connection) is not None:
+            protocol.send(connection, protocol.tell_failure(error))
+        raise
     _Worker(request, connection, ledger, identity, host).run()
 
 
@@ -102,7 +110,7 @@ class _Worker:
             return Stale(str(error))
         except (CrashworthyError, OSError) as error:
             # No exit record (a full disk may refuse just that): the attempt stays unknown, and recovery restores whatever it had begun.
-            return Failed(str(error), type(error).__name__ if isinstance(error, CrashworthyError) else "")
+            return protocol.tell_failure(error)
         return Done(exit_, message, detail)
 
     def _sync(self) -> None:

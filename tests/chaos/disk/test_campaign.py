@@ -46,9 +46,17 @@ def test_a_fault_that_nothing_meets_is_unknown(tmp_path: Path) -> None:
     assert done.returncode == 2 and "it came to its end without that operation" in done.stdout, done.stdout + done.stderr
 
 
-def test_a_file_worker_without_room_for_its_record_says_so(tmp_path: Path) -> None:
-    """Its change is made and its record is not: the driver tells of the room, and the next one goes on."""
-    plan = 'fail driver@1 "restore" "rename 1 ENOSPC"'
+@pytest.mark.parametrize(
+    "plan",
+    [
+        'fail driver@1 "restore" "rename 1 ENOSPC"',  # its change is made and its record is not
+        'fail driver@1 "ledger" "write 6 ENOSPC"',  # the file worker cannot say that it is there
+        'fail driver@1 "ledger" "write 10 ENOSPC"',  # a shim cannot say that it begins
+        'kill shim.1@1:ended:1; fail driver@2 "state" "write 3 ENOSPC"',  # contents cannot be laid ready
+    ],
+)
+def test_a_helper_without_room_for_its_record_says_so(plan: str, tmp_path: Path) -> None:
+    """The driver tells of the room, and the next one goes on."""
     done = run_chaos(tmp_path, "--scenario", "disk-filled", "--plan", plan, "--seed", "5", "--jobs", "1", "--out", "run")
     assert done.returncode == 0, done.stdout + done.stderr
     (trial,) = read_trials(tmp_path / "run")

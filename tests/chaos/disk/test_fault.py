@@ -7,7 +7,7 @@ import pytest
 from chaos.actions import format_plan, parse_plan
 from chaos.disk.device import find_role
 from chaos.disk.enumerate import UNSTEADY, enumerate_faults, find_next_epoch, format_counts, required_of_disk
-from chaos.disk.fault import OPERATIONS, DiskFault, format_fault, parse_fault
+from chaos.disk.fault import INODES, OPERATIONS, DiskFault, format_fault, parse_fault
 from chaos.results import Recording, Trial, TrialResult, Verdict
 from eventlog.errors import MisuseError
 from tests.chaos.fakes import make_scenario
@@ -18,8 +18,9 @@ RESULT = TrialResult(Trial(0, "small", ()), Verdict.PASS, "", (), (), (), {}, 0,
 def test_a_fault_is_read_back_from_its_text_in_a_plan_too() -> None:
     for operation, errors in OPERATIONS.items():
         for error in errors:
-            fault = DiskFault("ledger", operation, 3, error)
-            assert parse_fault("ledger", format_fault(fault)) == fault
+            role = INODES if operation == "take" else "ledger"
+            fault = DiskFault(role, operation, 3, error)
+            assert parse_fault(role, format_fault(fault)) == fault
     text = 'kill shim.1@1:ended:1; fail driver@2 "wal" "sync 2 EIO"'
     assert format_plan(parse_plan(text)) == text
 
