@@ -31,7 +31,7 @@ PEERS_READY := $(PEERS_VENV)/ready
 .PHONY: peers-target compare chaos bench-chaos test soak soak-sim syscalls powerloss bench-log bench-image bench-space bench-recovery bench-peers clean planted release-check
 
 chaos: $(READY)
-	@$(VENV)/bin/chaos --mode ci
+	@$(VENV)/bin/chaos --mode ci --require-coverage
 
 syscalls: $(READY)
 	@$(VENV)/bin/chaos --level syscall --seed 1
