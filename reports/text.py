@@ -120,7 +120,10 @@ def render_notes(run: Run, summary: Summary) -> list[str]:
     if summary.reasons:
         lines.append(f"UNREACHABLE {', '.join(f'{count} {reason}' for reason, count in summary.reasons.items())}")
     if summary.pruned:
-        why = "another kill had left equal log, image and ledger and nothing alive, another power loss an equal disk"
+        why = (
+            "another kill had left equal log, image and ledger, and nothing alive (simulated: the same processes), "
+            "another power loss an equal disk"
+        )
         lines.append(f"PRUNED {summary.pruned}: {why}")
     if summary.sampled:
         lines.append(f"SAMPLED {summary.sampled} freezes with a lock held are left to a soak (trial sets with `held`)")
