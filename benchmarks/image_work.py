@@ -114,7 +114,7 @@ def rebuild(log_directory: str, target: str) -> None:
     plan = plan_restore(scanner.scan(against=image), image, ())
     pack = os.path.join(target, "pack")
     write_pack(pack, plan, lambda contents: reader.contents(map(ContentId, contents)), "contents")
-    applied = apply_plan(plan, root=root, side=side, quarantine_directory="bench-1", pack=pack, step="restore")
+    applied = apply_plan(plan, root=root, side=side, quarantine_directory="bench-1", pack=pack, step="restore", is_shared=True)
     write_made(pack + SUFFIX, applied.made)
     scanner.learn(read_made(pack + SUFFIX))
     for name in (pack, pack + SUFFIX):

@@ -163,7 +163,7 @@ def _run_campaign(request: Request, options: Options) -> int:
                 if request.target is not None:
                     result = run_target_request(request, directory, watcher, done)
                 else:
-                    start = start_processes(directory, request.engine, choose_runner(request), has_mounts(request.scenarios))
+                    start = start_processes(directory, request.engine, choose_runner(request), has_mounts(request.scenarios, request.mode))
                     result = run_request(request, directory, watcher, start, review, done)
             summary = summarise(_load(directory.path))
             directory.finish(result.verdict, result.reasons, msgspec.to_builtins(summary))

@@ -26,7 +26,7 @@ A plan is a list of actions, carried out one after the other. In text they are j
     person "COMMAND"            a person runs `recovery COMMAND`, the state directory its first argument, as the next driver
     fail driver@EPOCH "FILES" "FAULT"  that driver is started on a disk that fails so (mode disk; chaos/disk/fault.py), and its end awaited
     corrupt "WHAT" "DAMAGE"     bytes of a file of the session are others (mode corrupt; chaos/corrupt/damage.py)
-    cut STEP                    the power is lost while this operation on the disk is under way (mode powerloss)
+    cut STEP                    the power is lost while this operation on the disk is under way (modes powerloss, crosscheck)
 
 Without `start` the next driver begins when none runs any more and the session is not finished. What is still held when the plan has
 ended is released, and the session driven to its end.

@@ -164,7 +164,10 @@ class Campaign:
         works = [work for work in works if limits.depth.kills > 1 or not work.trial_set.label]
         recordings = self.record(works)
         made = self._enumerate(works, recordings, limits.plan)
-        recordings += self._go_deeper(made, limits, seed)
+        # Half of what is left: clean runs alone would be no campaign.
+        half = None if deadline is None else (self._clock() + deadline) / 2
+        deeper, unrecorded = self._go_deeper(made, limits, seed, half)
+        recordings += deeper
         tasks = [task for one in made for task in one.tasks]
         enumerations = tuple(one.enumeration for one in made)
         chosen_trials = select_trials([task.trial for task in tasks], limits.step, limits.fault, limits.plan)
@@ -187,6 +190,8 @@ class Campaign:
         digests = {key_of(one.trial): one.digest for one in results if one.trial.number}
         reasons += self._play_again([task for task in chosen if key_of(task.trial) in audited & digests.keys()], digests)
         unbegun = len(chosen) - (len(results) - len(recordings))
+        if unrecorded:
+            reasons.append(f"the budget of {limits.budget_secs:g} s ended before {unrecorded} clean runs of kills inside recovery began")
         if unbegun and limits.budget_secs is not None:
             reasons.append(f"the budget of {limits.budget_secs:g} s ended before {unbegun} trials began")
         verdict = merge_verdicts([*(one.verdict for one in results), *(Verdict.UNKNOWN for _ in reasons)])
@@ -196,6 +201,11 @@ class Campaign:
 
     def record(self, works: Sequence[Work]) -> list[Recording]:
         """A clean run of each set, in the order given; trouble makes it unknown. Raises AllLostError when each one cost a zygote."""
+        recordings = self._record(works, None)
+        return [recordings[number] for number, _ in enumerate(works)]
+
+    def _record(self, works: Sequence[Work], deadline: float | None) -> dict[int, Recording]:
+        """The same by the numbers of the sets; after `deadline` none is begun."""
         recordings: dict[int, Recording] = {}
         for number, work in enumerate(works):
             known = self._known_recordings.get((work.scenario.name, work.trial_set.before))
@@ -215,6 +225,8 @@ class Campaign:
 
         lost: list[str] = []
         for news in self._pool.work(wanted, ask, lambda numbered: numbered[1].group):
+            if deadline is not None and self._clock() >= deadline:
+                self._pool.stop()
             match news:
                 case Began((_, work)):
                     self._run.history.note_started(_clean_trial(work))
@@ -226,7 +238,7 @@ class Campaign:
                     recordings[number] = self._settle_recording(recording)
         if wanted and len(lost) == len(wanted):
             raise AllLostError(f"every clean run lost its zygote: {lost[-1]}")
-        return [recordings[number] for number, _ in enumerate(works)]
+        return recordings
 
     def _enumerate(self, works: Sequence[Work], recordings: Sequence[Recording], plan: tuple[Action, ...]) -> list[_Made]:
         made: list[_Made] = []
@@ -239,9 +251,11 @@ class Campaign:
             made.append(self._make(work, recording, one))
         return made
 
-    def _go_deeper(self, made: list[_Made], limits: Limits, seed: int) -> list[Recording]:
-        """Add what is made of third kills and deeper ones to `made`; the clean runs that this took."""
+    def _go_deeper(self, made: list[_Made], limits: Limits, seed: int, deadline: float | None) -> tuple[list[Recording], int]:
+        """Add what is made of third kills and deeper ones to `made`; the clean runs that this took, and how many more it would have taken
+        by the `deadline`."""
         recordings: list[Recording] = []
+        unrecorded = 0
         seen: set[tuple[str, str]] = set()
         above = [one for one in made if one.work.trial_set.label or limits.depth.least < LEAST]
         for kills in range(limits.depth.least, limits.kills + 1):
@@ -255,16 +269,18 @@ class Campaign:
                 for trial in chosen
                 for one in (sets[id(trial)],)
             ]
-            found = self.record(works)
+            numbered = self._record(works, deadline)
+            found = [numbered[number] for number in sorted(numbered)]
+            unrecorded += len(works) - len(found)
             above = []
-            for work, recording in zip(works, found, strict=True):
+            for work, recording in ((works[number], numbered[number]) for number in sorted(numbered)):
                 if recording.result.verdict is Verdict.PASS:
                     one = self._enumerate_one(recording, work.scenario, work.trial_set, self._number(work))
                     one = prune_equal(one, recording.state if kills == SECOND else "", seen)
                     above.append(self._make(work, recording, draw_trials(one, limits.depth.draws, seed)))
             made += above
             recordings += found
-        return recordings
+        return recordings, unrecorded
 
     def _number(self, work: Work) -> int:
         """The number of the first trial that is made of a set now."""
@@ -372,8 +388,8 @@ class Campaign:
         """Record the end of a trial."""
         if result.trial in self._kept_in_trouble:
             result = msgspec.structs.replace(result, kept=self._kept_in_trouble.pop(result.trial))
-        self._run.history.note_ended(result)
         self._run.add_result(result)
+        self._run.history.note_ended(result)  # after it: an end that stands there without a result is a result that was taken away
         self._watcher.advance(result)
         return result
 

@@ -75,6 +75,11 @@ MODES = {
         "the power is lost at every operation on the disk of scenarios/powerloss: a driver recovers from each state that the disk may hold",
         ("powerloss",), _keep,
     ),
+    "crosscheck": Mode(
+        "the same sessions on real file systems, ext4, xfs and btrfs: an image is copied at instants drawn by the seed and mounted; what "
+        "it holds must be a state of the model of mode powerloss, and a driver recovers from it",
+        ("powerloss",), _keep,
+    ),
     "disk": Mode(
         "the disk fails under a driver, at every write, sync, read, creation and new name of its log, ledger, output, checkpoints and "
         "workspace, in a call and in a recovery; then there is room again",

@@ -26,6 +26,8 @@ HARNESS_FAILED = 99
 REDRIVE = ("redrive", "--backoff", "0.01", "--seed", "1", "--ready", "0")
 """How a redriver is started: a short pause between two drivers, always the same; no start is counted ahead, as that would hang on how long
 drivers run."""
+REDRIVE_AHEAD = (*REDRIVE[:-1], "0.001")
+"""Where the scenario's commands wait for the next start to be counted, so that it hangs on nothing."""
 FIRST_REDRIVER = 1001
 """Redrivers are counted from here, where drivers have their epochs."""
 PERSON = "person:"

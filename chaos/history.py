@@ -57,11 +57,12 @@ class History:
             if fault.fired:
                 what = {"at": fault.at, "do": fault.do, "who": fault.who, "pid": fault.pid, "signal": fault.signal}
                 self.note("fault fired", trial=number, scenario=scenario, **what)
-        end = _end(result.verdict)
+        end = end_word(result.verdict)
         self.note("trial ended", trial=number, scenario=result.trial.scenario, end=end, reason=result.reason)
 
 
-def _end(verdict: Verdict) -> str:
+def end_word(verdict: Verdict) -> str:
+    """How the end of a trial is called here."""
     match verdict:
         case Verdict.PASS:
             return "ok"

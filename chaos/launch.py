@@ -20,9 +20,13 @@ from chaos.fingerprint import digest_engine, digest_harness
 from chaos.needs import describe_missing
 from chaos.options import Request
 from chaos.pool import Pool
+from chaos.powerloss.copies import MODE as CROSSCHECK
+from chaos.powerloss.copies import RUNNER as CROSSCHECK_RUNNER
+from chaos.powerloss.copies import enumerate_copies, required_of_copies
 from chaos.powerloss.enumerate import MODE as POWERLOSS
 from chaos.powerloss.enumerate import RUNNER as POWERLOSS_RUNNER
 from chaos.powerloss.enumerate import enumerate_cuts
+from chaos.powerloss.loops import KINDS, find_lacks
 from chaos.required import Require, required_oracles
 from chaos.results import Trial, TrialResult, Verdict, merge_verdicts
 from chaos.rundir import Config, KnownLabel, RunDirectory, describe_scenarios
@@ -49,9 +53,9 @@ POWERLOSS_SECS = 900.0
 """A cut is answered for when every state of the disk at it has been tried."""
 
 CORRUPT, DISK = "corrupt", "disk"
-RUNNERS = {CORRUPT: "chaos.corrupt.runner", DISK: "chaos.disk.runner", POWERLOSS: POWERLOSS_RUNNER}
+RUNNERS = {CORRUPT: "chaos.corrupt.runner", DISK: "chaos.disk.runner", POWERLOSS: POWERLOSS_RUNNER, CROSSCHECK: CROSSCHECK_RUNNER}
 """The modes whose trials are no plays of plans alone, with the module that plays them."""
-REQUIRED: dict[str, Require] = {CORRUPT: required_of_damage, DISK: required_of_disk}
+REQUIRED: dict[str, Require] = {CORRUPT: required_of_damage, DISK: required_of_disk, CROSSCHECK: required_of_copies}
 OWN_ANSWER_SECS = 900.0
 """One answer of disks and damage is several sessions and a score of commands, each with a deadline of its own."""
 
@@ -74,9 +78,10 @@ class Silent:
         """Nothing to show."""
 
 
-def has_mounts(scenarios: Sequence[Scenario]) -> bool:
-    """Whether a scenario that is available here mounts something."""
-    return any(one.mount and not describe_missing(one) for one in scenarios)
+def has_mounts(scenarios: Sequence[Scenario], mode: str = "") -> bool:
+    """Whether a scenario that is available here mounts something, or the mode does."""
+    is_mounting = mode == CROSSCHECK and len(find_lacks()) < len(KINDS)
+    return is_mounting or any(one.mount and not describe_missing(one) for one in scenarios)
 
 
 def make_config(
@@ -112,7 +117,7 @@ def start_processes(run: RunDirectory, engine: Path | None, runner: str = "", mo
     """What starts the real zygotes of a run (with another `runner` than their own where one is named, in mount namespaces of their own with
     `mounts`); their standard error goes to its directory."""
     command = [*(NAMESPACE if mounts else ()), *zygote_command(engine), *(["--runner", runner] if runner else [])]
-    patience = {RUNNERS[POWERLOSS]: POWERLOSS_SECS, SIM_RUNNER: BATCH_SECS, RUNNER: SYSCALL_ANSWER_SECS}
+    patience = {POWERLOSS_RUNNER: POWERLOSS_SECS, CROSSCHECK_RUNNER: POWERLOSS_SECS, SIM_RUNNER: BATCH_SECS, RUNNER: SYSCALL_ANSWER_SECS}
     patience |= dict.fromkeys((RUNNERS[CORRUPT], RUNNERS[DISK]), OWN_ANSWER_SECS)
     return lambda slot: ProcessZygote(command, run.path / "zygotes" / f"{slot}.txt", patience.get(runner, ANSWER_SECS), slot=slot)
 
@@ -159,7 +164,8 @@ def run_request(
             if request.mode == "random":
                 keep_scenarios(result.results, {one.name: one for one in scenarios})
     result = _tell_lack(request, result)
-    result = _tell_states(result) if request.mode == POWERLOSS else result
+    result = _tell_states(result) if request.mode in (POWERLOSS, CROSSCHECK) else result
+    result = _tell_missing(result) if request.mode == CROSSCHECK else result
     result = review(result) if review else result
     run.history.note("campaign ended", verdict=result.verdict)
     return result
@@ -173,6 +179,8 @@ def choose_runner(request: Request) -> str:
 def _choose_enumeration(request: Request) -> Enumerate:
     if request.mode == POWERLOSS:
         return lambda recording, scenario, trial_set, first: enumerate_cuts(recording, first, request.seed)
+    if request.mode == CROSSCHECK:
+        return lambda recording, scenario, trial_set, first: enumerate_copies(recording, first, request.seed, request.limits.step)
     if request.mode == "pairwise":
         return enumerate_pairs
     if request.mode == "random":
@@ -209,15 +217,21 @@ def _tell_states(result: CampaignResult) -> CampaignResult:
     return replace(result, reasons=reasons, verdict=merge_verdicts([result.verdict, Verdict.UNKNOWN]))
 
 
+def _tell_missing(result: CampaignResult) -> CampaignResult:
+    """The result with the file systems that could not be had here, which lower no verdict."""
+    missing = tuple(f"{kind} is unavailable here, it was held against no model: {lack}" for kind, lack in find_lacks().items())
+    return replace(result, reasons=(*result.reasons, *missing))
+
+
 def record_steps(scenarios: Sequence[Scenario], engine: Path | None, jobs: int, mode: str = "") -> list[Enumeration]:
     """The steps of each scenario's clean run, for `chaos list steps`; the cuts in the mode `powerloss`. MisuseError when a clean run does
     not pass."""
-    runner = POWERLOSS_RUNNER if mode == POWERLOSS else ""
+    runner = RUNNERS[mode] if mode in (POWERLOSS, CROSSCHECK) else ""
     works = [Work(scenario, trial_set) for scenario in scenarios for trial_set in scenario.trials]
     with open_area() as area:
         config = Config(0, "list", "chaos list steps", jobs, 0, describe_scenarios(scenarios))
         with RunDirectory(area / "run", config, time.monotonic) as run:
-            start = start_processes(run, engine, runner, has_mounts(scenarios))
+            start = start_processes(run, engine, runner, has_mounts(scenarios, mode))
             with open_pool(start, jobs) as pool:
                 recordings = Campaign(pool, run, area, Silent()).record(works)
     for recording in recordings:
@@ -226,6 +240,8 @@ def record_steps(scenarios: Sequence[Scenario], engine: Path | None, jobs: int, 
             raise MisuseError(
                 f"{recording.scenario}: its clean run does not pass ({reason}); chaos --scenario {recording.scenario} shows more"
             )
+    if mode == CROSSCHECK:
+        return [enumerate_copies(one, 1, 0) for one in recordings]
     if runner:
         return [enumerate_cuts(one, 1, 0) for one in recordings]
     return [enumerate_trials(one, work.scenario, work.trial_set) for one, work in zip(recordings, works, strict=True)]

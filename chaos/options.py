@@ -16,6 +16,7 @@ from chaos.depth import Depth
 from chaos.drivers import HANDED_ON
 from chaos.enumeration import OF_OWN_RUNNERS
 from chaos.plan import FAULTS
+from chaos.powerloss.copies import MODE as CROSSCHECK
 from chaos.powerloss.enumerate import MODE as POWERLOSS
 from chaos.results import Action
 from chaos.scenario import Scenario
@@ -112,8 +113,8 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
     check_numbers(options)
     _refuse_target_options(options)
     is_syscall = check_level(options.level) == SYSCALL
-    if is_syscall and options.mode == POWERLOSS:
-        raise MisuseError(f"--level {SYSCALL} kills one process, and the mode {POWERLOSS} ends them all; leave one of the two away")
+    if is_syscall and options.mode in (POWERLOSS, CROSSCHECK):
+        raise MisuseError(f"--level {SYSCALL} kills one process, and the mode {options.mode} ends them all; leave one of the two away")
     if check_backend(options.backend) == SIM:
         return _check_simulated(options, seed, out)
     check_own_mode(options.mode, options.step, options.depth, is_syscall)
@@ -128,7 +129,7 @@ def check_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
     )
     wanted = options.scenario or (str(DEFAULT_SCENARIO) if is_syscall else "")
     scenarios = choose(options.mode, wanted, seed=seed if options.seed is None else options.seed, runs=options.runs)
-    if options.audit and (is_syscall or options.mode in (*OWN_MODES, POWERLOSS)):
+    if options.audit and (is_syscall or options.mode in (*OWN_MODES, POWERLOSS, CROSSCHECK)):
         raise MisuseError(f"--audit plays trials again from the zygote, which {_name_kind(options)} has not; leave one of the two away")
     if is_syscall:
         check_syscalls(options.fault, limits.step, scenarios)

@@ -25,6 +25,8 @@ FAULTS = {
     "random": "one fault or two, drawn by the seed with the workload they fall into (--mode random)",
     "syscall": "SIGKILL by strace before or after a system call of an unprepared `recovery run` or of a helper of it (--level syscall)",
     "power": "the power is lost: nothing but a legal state of the disk is left, under another boot id (--mode powerloss)",
+    "copy": "the power is lost on a real file system: a copy of its image at that instant is mounted and held against the model "
+    "(--mode crosscheck)",
     "again": "a second kill, inside the recovery from a first one; all placements must converge to one final state",
     "disk": "the disk fails one operation of a driver, or is full or read-only from there on: log, ledger, output, checkpoints, workspace "
     "(--mode disk)",

@@ -12,6 +12,8 @@ from chaos.divergence import find_divergence
 from chaos.explain import explain
 from chaos.launch import has_mounts
 from chaos.options import check_engine
+from chaos.powerloss.copies import ENTRY as COPY
+from chaos.powerloss.copies import MODE as COPY_MODE
 from chaos.powerloss.enumerate import ENTRY as POWER
 from chaos.results import Verdict
 from chaos.scenario import from_json
@@ -41,6 +43,9 @@ def replay(
     if recorded.result.trial.entry == POWER:
         step = recorded.result.trial.plan[-1].at
         raise MisuseError(f"{file}: this trial lost its power; repeat it with the same seed and chaos --mode powerloss --step {step}")
+    if recorded.result.trial.entry == COPY:
+        step = recorded.result.trial.plan[-1].at
+        raise MisuseError(f"{file}: this trial lost its power on a real file system; repeat it with chaos --mode {COPY_MODE} --step {step}")
     replayed = _play_target(target, recorded) if target else _play_again(recorded, check_engine(engine), from_zero)
     divergence = find_divergence(recorded, replayed)
     if explain_it:

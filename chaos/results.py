@@ -126,6 +126,7 @@ class Recording(msgspec.Struct, frozen=True):
     `prefix` are the actions that come before the recorded steps, of which the first `saved` can be taken from a saved state; `parts` tells
     what the digest `result.final` is made of.
     `state` is a digest of what the prefix left, where nothing of it lived any more ("": not known).
+    `equal` are the steps of a simulated session at which nobody is killed, as a kill there leaves what one at an earlier step leaves.
     `kill_mark` is the mark that was in force (`cgroup` or `environment`): with `environment` the death of a command whose shim was
     killed cannot be proved, so those steps are unreachable.
     """
@@ -138,6 +139,7 @@ class Recording(msgspec.Struct, frozen=True):
     saved: int = 0
     parts: dict[str, Any] = {}
     state: str = ""
+    equal: tuple[str, ...] = ()
 
 
 class Signature(msgspec.Struct, frozen=True):

@@ -1,11 +1,13 @@
 """A campaign that was killed goes on: what its run directory already holds, and whether it may go on from there.
 
 What must hold: a trial that has a result is not run again; nothing goes on where engine, harness, scenarios or what was asked for are not
-what they were, since the whole would then be no run of anything. A line that a crash cut off is taken away before another is written.
+what they were, since the whole would then be no run of anything. Nor from results that the campaign did not write
+(`chaos.seal`). A line that a crash cut off is taken away before another is written.
 """
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,11 @@ from typing import Any
 import msgspec
 
 from chaos.done import Done
+from chaos.history import end_word
 from chaos.options import Options
 from chaos.results import Recording, TrialResult
 from chaos.rundir import Config, is_run, read_config, read_lines, read_results
+from chaos.seal import SEALED, check_chain
 from chaos.sim.options import SIM
 from chaos.trees import remove_tree
 from eventlog.errors import MisuseError
@@ -27,6 +31,10 @@ FREE = ("jobs", "json", "junit", "html", "resume")
 
 class _Moment(msgspec.Struct):
     at_ms: int
+    what: str = ""
+    scenario: str = ""
+    trial: int = 0
+    end: str = ""
 
 
 def check_resumed(path: Path, options: Options) -> Options:
@@ -77,19 +85,42 @@ def _find_given(program: str) -> str:
 
 
 def take_up(path: Path) -> Done:
-    """Read what a run has behind it, and make the directory ready to be written on: no cut line, nothing kept of trials without result."""
+    """Read what a run has behind it, and make the directory ready to be written on: no cut line, nothing kept of trials without result.
+    MisuseError where it is not what the campaign left: a line that was changed, added or taken away."""
     for name in JSON_LINES:
         _cut_last_line(path / name)
+    for name in SEALED:
+        check_chain(path, name)
     done = Done(
         tuple(read_lines(path / "recordings.jsonl", Recording)),
         tuple(read_results(path)),
         len(read_lines(path / "steps.jsonl", dict)),
         _read_seconds(path),
     )
+    _check_ends(path, done)
     _drop_unnamed(path / "artifacts", done.results)
     for name in ("audit.jsonl", "harness-error.txt"):  # both are made anew
         (path / name).unlink(missing_ok=True)
     return done
+
+
+def _check_ends(path: Path, done: Done) -> None:
+    """Raise MisuseError for a trial that ended, as the history has it, and has no result that says so: lines that are missing at the end of
+    a file break no chain. The result is written first, so that no crash leaves this behind."""
+    known = {(scenario, number): end_word(result.verdict) for (scenario, number), result in done.find_trials().items()}
+    clean = Counter(one.trial.scenario for one in done.results if not one.trial.number)
+    ends = [one for one in read_lines(path / "history.jsonl", _Moment) if one.what == "trial ended"]
+    last = {(one.scenario, one.trial): one.end for one in ends if one.trial}
+    lost = [f"trial {number} of {scenario}" for (scenario, number), end in last.items() if known.get((scenario, number)) != end]
+    ended = Counter(one.scenario for one in ends if not one.trial)
+    lost += [f"a clean run of {scenario}" for scenario, times in ended.items() if clean[scenario] < times]
+    recorded = Counter(one.scenario for one in done.recordings)
+    lost += [f"the recording of a clean run of {scenario}" for scenario, times in clean.items() if recorded[scenario] < times]
+    if lost:
+        raise MisuseError(
+            f"{path}: the history has the end of {lost[0]}, and no result says the same: lines are gone from it, so that nothing can go on "
+            "from it; run the campaign again"
+        )
 
 
 def _read_seconds(path: Path) -> float:

@@ -4,7 +4,7 @@
     history.jsonl   one line per operation and per change of a fault (`chaos.history`)
     steps.jsonl     one line per set of trials: the steps of its clean run, the unreachable ones with their reasons, its number of trials
     recordings.jsonl one `chaos.results.Recording` per line: the clean runs whole, for a campaign that goes on
-    results.jsonl   one `chaos.results.TrialResult` per line; clean runs are trial 0
+    results.jsonl   one `chaos.results.TrialResult` per line; clean runs are trial 0. The lines of these three are sealed (`chaos.seal`)
     audit.jsonl     one `chaos.audit.Compared` per trial that was played twice
     artifacts/      the directories of trials that did not pass, at most `KEPT` of them
     zygotes/        what each zygote wrote to its standard error
@@ -32,6 +32,7 @@ from chaos.enumeration import Enumeration
 from chaos.history import Clock, History
 from chaos.results import RUN_FORMAT, Recording, TrialResult, Verdict
 from chaos.scenario import Scenario, to_json
+from chaos.seal import check_chain, seal_line
 from eventlog.errors import MisuseError
 
 KEPT = 20
@@ -71,6 +72,23 @@ class Config(msgspec.Struct, frozen=True):
     format: int = RUN_FORMAT
 
 
+class SealedFile:
+    """Appends sealed lines (`chaos.seal`) to a file of a run directory, from its last one on. Used by one thread."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self._seal = check_chain(directory, name)
+        self._file = (directory / name).open("ab", buffering=0)
+
+    def add(self, line: object) -> None:
+        """One line: a struct or a mapping."""
+        sealed, self._seal = seal_line(msgspec.json.encode(line), self._seal)
+        self._file.write(sealed)
+
+    def close(self) -> None:
+        """Nothing is buffered."""
+        self._file.close()
+
+
 class RunDirectory:
     """Writes one run directory. Used by one thread, but for `keep`."""
 
@@ -86,9 +104,9 @@ class RunDirectory:
         self._held = contextlib.ExitStack()
         self._held.enter_context(lock_run(path))
         self.history = History(path / "history.jsonl", clock, goes_on.seconds if goes_on else 0.0)
-        self._steps = (path / "steps.jsonl").open("ab", buffering=0)
-        self._recordings = (path / "recordings.jsonl").open("ab", buffering=0)
-        self._results = (path / "results.jsonl").open("ab", buffering=0)
+        self._steps = SealedFile(path, "steps.jsonl")
+        self._recordings = SealedFile(path, "recordings.jsonl")
+        self._results = SealedFile(path, "results.jsonl")
         self._known_sets = goes_on.sets if goes_on else 0
         self._kept = len(list((path / "artifacts").iterdir())) if (path / "artifacts").is_dir() else 0
         self._keeping = threading.Lock()
@@ -119,7 +137,7 @@ class RunDirectory:
             "frozen": enumeration.frozen,
             "not_frozen": [{"step": one.step, "reason": one.reason} for one in enumeration.not_frozen],
         }
-        self._steps.write(msgspec.json.encode(line) + b"\n")
+        self._steps.add(line)
 
     def keep(self, result: TrialResult, directory: Path) -> TrialResult:
         """Copy the directory of a trial that did not pass; returns the result with `kept` set. The first `KEPT` are kept.
@@ -141,7 +159,7 @@ class RunDirectory:
 
     def add_recording(self, recording: Recording) -> None:
         """Record a clean run whole, so that a campaign that goes on need not make it again. Before its result."""
-        self._recordings.write(msgspec.json.encode(recording) + b"\n")
+        self._recordings.add(recording)
 
     def add_compared(self, compared: Compared) -> None:
         """Record one comparison of the audit."""
@@ -150,7 +168,7 @@ class RunDirectory:
 
     def add_result(self, result: TrialResult) -> None:
         """Record the end of one trial."""
-        self._results.write(msgspec.json.encode(result) + b"\n")
+        self._results.add(result)
 
     def finish(self, verdict: Verdict, reasons: Sequence[str], summary: Mapping[str, Any]) -> None:
         """Write the verdict: the last file of a run."""

@@ -55,6 +55,7 @@ KEYS = (
     "trials",
     "answers",
     "redriven",
+    "ahead",
     "mount",
     "mode",
     "lost_work_bound",
@@ -102,7 +103,8 @@ class Scenario:
     command makes `ready` when it waits, the runner makes `gate` to let it go on. A `plan` of its own makes it one trial, else `trials`
     say which there are. `needs` are programs without which it is unavailable (chaos/needs.py); `profile` is what the session leaves out.
     `answers` are what a person does after a driver that ended with 78: words of its last line, and the command of `recovery` for them.
-    With `redriven` a redriver starts every driver but the first; with `mount` the workspace is a file system of its own.
+    With `redriven` a redriver starts every driver but the first, and with `ahead` it counts each next start ahead; with `mount` the
+    workspace is a file system of its own.
     """
 
     name: str
@@ -120,6 +122,7 @@ class Scenario:
     profile: Profile = field(default_factory=Profile)
     answers: tuple[tuple[str, str], ...] = ()
     redriven: bool = False
+    ahead: bool = False
     mount: bool = False
     modes: Modes = Modes()
 
@@ -157,6 +160,7 @@ def to_json(scenario: Scenario) -> dict[str, Any]:
         "exclude": list(scenario.profile.excludes),
         "answers": dict(scenario.answers),
         "redriven": scenario.redriven,
+        "ahead": scenario.ahead,
         "mount": scenario.mount,
         **_modes_to_json(scenario.modes),
     }
@@ -175,6 +179,9 @@ def _parse(table: Mapping[str, Any], calls: tuple[Call, ...], where: str) -> Sce
     ready, gate = _file_name(table, "ready", where), _file_name(table, "gate", where)
     if bool(ready) != bool(gate):
         raise MisuseError(f"{where}: ready and gate stand together or not at all; add {'gate' if ready else 'ready'}")
+    redriven, ahead = _flag(table, "redriven", where), _flag(table, "ahead", where)
+    if ahead and not redriven:
+        raise MisuseError(f"{where}: ahead says how a redriver starts drivers; add redriven = true, or leave it out")
     return Scenario(
         name=_name(table, where),
         about=_text(table, "about", where),
@@ -190,7 +197,8 @@ def _parse(table: Mapping[str, Any], calls: tuple[Call, ...], where: str) -> Sce
         needs=_needs(table, where),
         profile=parse_profile(table.get("exclude", []), [], where),
         answers=_answers(table, where),
-        redriven=_flag(table, "redriven", where),
+        redriven=redriven,
+        ahead=ahead,
         mount=_flag(table, "mount", where),
         modes=_modes(table, where),
     )

@@ -3,14 +3,15 @@
 import shlex
 
 from chaos.answers import find_answer
-from chaos.drivers import FIRST_REDRIVER, PERSON, REDRIVE
+from chaos.drivers import FIRST_REDRIVER, PERSON, REDRIVE, REDRIVE_AHEAD
 from chaos.scene import Scene
 
 
 def start_next(scene: Scene) -> None:
     """Start the next driver: what a person does for the one before, a redriver, or a driver as the trial's `entry` says."""
     is_redriven = scene.scenario.redriven and (scene.place.state / "log.sqlite").exists()
-    begin(scene, find_answer(scene) or (PERSON + shlex.join(REDRIVE) if is_redriven else scene.part.entry))
+    redrive = PERSON + shlex.join(REDRIVE_AHEAD if scene.scenario.ahead else REDRIVE)
+    begin(scene, find_answer(scene) or (redrive if is_redriven else scene.part.entry))
 
 
 def begin(scene: Scene, entry: str) -> None:

@@ -67,6 +67,11 @@ def enter(role: str, epoch: int) -> None:
     reach("start")
 
 
+def current_epoch() -> int:
+    """The epoch that this process stated, or the one that forked it; 0 before any."""
+    return _process.epoch
+
+
 def reach(name: str) -> None:
     """Pass the step `name`."""
     hook = _process.hook

@@ -11,7 +11,7 @@ from reports.load import Run, ScenarioSteps
 
 FAULTS = (
     "kill", "exec", "freeze", "again", "deeper", "edit", "lose", "rollback", "clock", "race", "pair", "random",
-    "syscall", "corrupt", "disk", "power",
+    "syscall", "corrupt", "disk", "power", "copy",
 )  # fmt: skip
 """Counted by name also when there was none, so that zeros are seen."""
 

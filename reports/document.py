@@ -4,7 +4,7 @@ import msgspec
 
 from chaos.results import RUN_FORMAT, OracleVerdict, Signature, TrialResult, Verdict, find_judge, signature_of
 from reports.aggregate import Group, OracleCounts, ScenarioCounts, Summary, count_oracles, count_scenarios, group_troubles, summarise
-from reports.coverage import Cell, LabelCoverage, Zeros, measure_coverage
+from reports.coverage import Aimed, Cell, LabelCoverage, Zeros, find_empty, measure_coverage
 from reports.load import Audited, Judgement, Run
 from reports.repeat import format_plan, repeat_command
 from reports.words import describe_trial
@@ -54,6 +54,7 @@ class Document(msgspec.Struct, frozen=True):
     labels: tuple[LabelCoverage, ...]
     zeros: Zeros
     matrix: tuple[Cell, ...]
+    unreached: tuple[Aimed, ...]
     oracles: dict[str, OracleCounts]
     failures: tuple[Failure, ...]
     groups: tuple[FailureGroup, ...]
@@ -76,6 +77,7 @@ def make_document(run: Run) -> Document:
         labels=coverage.labels,
         zeros=coverage.zeros,
         matrix=coverage.matrix,
+        unreached=find_empty(run),
         oracles=count_oracles(run),
         failures=tuple(_make_failure(run, result) for group in groups for result in (group.first, *group.others)),
         groups=tuple(_make_group(run, group) for group in groups),

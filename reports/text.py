@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from chaos.results import OracleVerdict, Trial, TrialResult, signature_of
 from reports.aggregate import Group, OracleCounts, ScenarioCounts, Summary, count_oracles, count_scenarios
-from reports.coverage import Coverage, count_by_fault, find_unreached, measure_coverage, name_step
+from reports.coverage import Coverage, count_by_fault, find_empty, find_unreached, list_aimed, measure_coverage, name_step
 from reports.damage import render_damage
 from reports.load import Run, RunConfig
 from reports.repeat import TARGET, repeat_command, replay_command, shrink_command
@@ -62,14 +62,17 @@ def render_coverage(coverage: Coverage) -> list[str]:
 
 
 def render_matrix(run: Run, coverage: Coverage) -> list[str]:
-    """A line MATRIX for each fault, and the line UNREACHED that names the steps at which none acted."""
+    """A line MATRIX for each fault, and the lines UNREACHED that name the steps at which none acted, and the cells that should have been
+    reached."""
     names = {name_step(step) for one in run.scenarios for step in one.steps}
     lines = []
     for fault, one in count_by_fault(coverage.matrix).items():
         labels = ",".join(f"{escape(label)}:{count}" for label, count in one.labels.items())
         lines.append(f"MATRIX {escape(fault)} steps={one.steps}/{max(len(names), one.steps)} acted={one.trials} labels={labels or 'none'}")
     unreached = find_unreached(run, coverage.matrix)
-    return [*lines, f"UNREACHED steps={len(unreached)}/{len(names)}: {_first(unreached) or 'none'}"]
+    lines.append(f"UNREACHED steps={len(unreached)}/{len(names)}: {_first(unreached) or 'none'}")
+    empty = [str(one) for one in find_empty(run)]
+    return [*lines, f"UNREACHED cells={len(empty)}/{len(list_aimed(run))}: {_first(empty) or 'none'}"]
 
 
 def render_summary(summary: Summary) -> list[str]:
@@ -117,7 +120,10 @@ def render_notes(run: Run, summary: Summary) -> list[str]:
     if summary.reasons:
         lines.append(f"UNREACHABLE {', '.join(f'{count} {reason}' for reason, count in summary.reasons.items())}")
     if summary.pruned:
-        why = "another kill had left equal log, image and ledger and nothing alive, another power loss an equal disk"
+        why = (
+            "another kill had left equal log, image and ledger, and nothing alive (simulated: the same processes), "
+            "another power loss an equal disk"
+        )
         lines.append(f"PRUNED {summary.pruned}: {why}")
     if summary.sampled:
         lines.append(f"SAMPLED {summary.sampled} freezes with a lock held are left to a soak (trial sets with `held`)")

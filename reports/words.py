@@ -4,7 +4,9 @@ import json
 
 from chaos.results import Action, Fault, Trial
 
-ENTRY_WORDS = {"exec": " (the real command)", "syscall": " (under strace)", "power": " (the power is lost)"}
+ENTRY_WORDS = {
+    "exec": " (the real command)", "syscall": " (under strace)", "power": " (the power is lost)", "copy": " (the image is copied)",
+}  # fmt: skip
 
 
 def escape(text: str) -> str:

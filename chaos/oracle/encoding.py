@@ -63,19 +63,28 @@ def changes_digest(changes: Iterable[Change]) -> bytes:
     return digest(b"crashworthy changes 1\0" + b"".join(map(encode_change, changes)))
 
 
+NO_CHANGES = changes_digest(())
+
+
 def event_hash(log_id: str, event: Event) -> bytes:
     """The hash an event must have, given what it says of itself (its `prev_hash` included)."""
+    log, stream, kind = log_id.encode(), event.stream.encode(), event.kind.encode()
     return digest(b"".join((
         b"crashworthy event 1\0",
-        counted(log_id.encode()),
-        counted(event.stream.encode()),
-        unsigned(event.seq, 8),
-        counted(event.id),
-        unsigned(event.epoch, 8),
-        counted(event.kind.encode()),
-        unsigned(event.version, 4),
-        counted(event.stored),
-        changes_digest(event.changes),
+        len(log).to_bytes(4, "big"),
+        log,
+        len(stream).to_bytes(4, "big"),
+        stream,
+        event.seq.to_bytes(8, "big"),
+        len(event.id).to_bytes(4, "big"),
+        event.id,
+        event.epoch.to_bytes(8, "big"),
+        len(kind).to_bytes(4, "big"),
+        kind,
+        event.version.to_bytes(4, "big"),
+        len(event.stored).to_bytes(4, "big"),
+        event.stored,
+        changes_digest(event.changes) if event.changes else NO_CHANGES,
         event.prev_hash,
     )))
 

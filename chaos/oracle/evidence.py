@@ -11,6 +11,7 @@ from typing import TypeVar
 from .blobs import BlobShelf
 from .ledger import ledger_of, read_moved
 from .load import Log, load_log
+from .redriver_record import Redriven, read_redriven, record_of
 from .request import JudgeRequest, RequestError
 from .store import StoreObjects, store_of
 from .tree import list_tree, paths_below
@@ -24,7 +25,7 @@ SIDE_NAME = b".crashworthy-side"
 class Evidence:
     """What is known of one trial. `quarantined` holds the paths below the quarantine directory, None when none was named; `kept` what lies
     there, None also when no oracle needs it; `moved` how many victims the file worker says it moved, by seq of the decision, None where
-    there is no ledger."""
+    there is no ledger; `redriven` what a redriver counted, None where none was at work."""
 
     request: JudgeRequest
     log: Log | Unreadable
@@ -34,6 +35,7 @@ class Evidence:
     quarantined: frozenset[bytes] | None | Unreadable
     kept: Listing | None | Unreadable
     moved: Mapping[int, int] | None | Unreadable
+    redriven: Redriven | None | Unreadable = None
 
     def stream(self) -> Stream:
         """The stream that is judged. Raises EvidenceMissing when it is missing, empty, or lost malformed rows."""
@@ -116,4 +118,5 @@ def gather(request: JudgeRequest) -> Evidence:
         quarantined=attempt("the quarantine", lambda: None if quarantine is None else frozenset(paths_below(quarantine))),
         kept=attempt("the quarantine", lambda: read_kept(request, log)),
         moved=attempt("the ledger", lambda: read_moved(ledger_of(request.log))),
+        redriven=attempt("the redriver's record", lambda: read_redriven(record_of(request.log))),
     )

@@ -77,9 +77,9 @@ def tracked(evidence: Evidence, listing: Listing) -> Listing:
     left_out = excluded_paths(lines, listing) if lines else set()
     left_out |= bare_holders(left_out, stream, listing)
     return {
-        path: replace(
-            entry, owner=entry.owner if "owners" in track else None, acl=entry.acl if "acls" in track else None
-        )
+        path: entry
+        if entry.owner is None and entry.acl is None
+        else replace(entry, owner=entry.owner if "owners" in track else None, acl=entry.acl if "acls" in track else None)
         for path, entry in listing.items()
         if path not in left_out
     }

@@ -20,6 +20,7 @@ from .order import judge_order
 from .output import judge_output
 from .paths import escape_path
 from .quarantine import judge_quarantine
+from .redriver import judge_redriver
 from .reference import judge_reference
 from .request import parse_judge_request
 from .stale import judge_stale
@@ -46,6 +47,7 @@ ORACLES: Mapping[str, Oracle] = {
     "lost-work": judge_lost_work,
     "checkpoints": judge_checkpoints,
     "stale": judge_stale,
+    "redriver": judge_redriver,
 }
 
 

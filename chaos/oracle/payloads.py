@@ -1,12 +1,14 @@
 """The shape a payload of each event kind must have (eventlog/README, Kinds). Fields not named there are let through."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from .paths import bytes_of
 
 Check = Callable[[Any], bool]
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def is_anything(value: Any) -> bool:
@@ -46,7 +48,7 @@ def is_object(value: Any) -> bool:
 
 def is_digest(value: Any) -> bool:
     """64 lower-case hex digits."""
-    return isinstance(value, str) and len(value) == 64 and all(digit in "0123456789abcdef" for digit in value)
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
 def is_bytes(value: Any) -> bool:
@@ -288,6 +290,13 @@ ADDED: Mapping[tuple[str, str], int] = {
 """Fields that came with a later version of their kind."""
 
 
+_FIELDS = {
+    kind: tuple((field, check, ADDED.get((kind, field), 1)) for field, check in {"at_ms": is_count, **shape}.items())
+    for kind, shape in SHAPES.items()
+}
+"""The fields of each kind, what is asked of each, and the version of the kind with which it came."""
+
+
 def newest_version(kind: str) -> int:
     """The newest version of a kind."""
     return NEWEST_VERSIONS.get(kind, 1)
@@ -305,8 +314,8 @@ def decode_payload(kind: str, version: int, stored: bytes) -> Mapping[str, Any]:
         raise ValueError(f"kind {kind!r} is unknown")
     if (kind, version) == ("call_settled", 1) and is_object(payload.get("output")):
         payload["output"] = {field: payload["output"][field] for field in OUTPUT_1 if field in payload["output"]}
-    for field, check in {"at_ms": is_count, **SHAPES[kind]}.items():
-        if ADDED.get((kind, field), 1) > version:
+    for field, check, added in _FIELDS[kind]:
+        if added > version:
             payload.pop(field, None)  # what an older version calls so is nothing
             continue
         if field not in payload:

@@ -3,7 +3,7 @@
 The connection's text factory has to be `Text`: it keeps the stored bytes of TEXT values apart from BLOBs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,8 @@ from .payloads import decode_payload, newest_version
 from .values import Change, Event
 
 Row = Sequence[Any]
+Decode = Callable[[str, int, bytes], Mapping[str, Any]]
+"""`payloads.decode_payload`, or what remembers its answers."""
 
 EVENT_COLUMNS = "stream, seq, id, epoch, kind, version, payload, prev_hash, hash"
 CHANGE_COLUMNS = (
@@ -86,14 +88,14 @@ def read_stream(row: Row) -> StreamRow:
     )
 
 
-def read_event(row: Row, changes: tuple[Change, ...]) -> Event:
+def read_event(row: Row, changes: tuple[Change, ...], decode: Decode = decode_payload) -> Event:
     """A row of EVENT_COLUMNS with its changes. Raises Malformed."""
     kind = text(row[4], "kind")
     text(row[6], "payload")
     stored = bytes(row[6])
     version = integer(row[5], "version", 1, newest_version(kind))
     try:
-        payload = decode_payload(kind, version, stored)
+        payload = decode(kind, version, stored)
     except ValueError as error:
         raise Malformed(str(error)) from error
     return Event(

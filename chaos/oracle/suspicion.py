@@ -10,6 +10,7 @@ from functools import partial
 
 from .evidence import Evidence, known
 from .lost_work import bound_of
+from .redriver_record import Counted, Redriven
 from .request_items import Edit, Seen, Woken
 from .values import Change, Entry, Event, EvidenceMissing, Finding, Verdict, failed, unknown
 
@@ -205,6 +206,20 @@ def with_stale_target(evidence: Evidence) -> Evidence:
     return with_events(evidence, change)
 
 
+def with_uncounted_driver(evidence: Evidence) -> Evidence:
+    """A driver that nobody counted was begun."""
+    found = known(evidence.redriven) or Redriven((), frozenset())
+    return replace(evidence, redriven=Redriven(found.counted, found.begun | {10**6}))
+
+
+def with_start_counted_twice(evidence: Evidence) -> Evidence:
+    """One process is on the count as two starts."""
+    found = known(evidence.redriven) or Redriven((), frozenset())
+    last = found.counted[-1] if found.counted else Counted(1, 2, ("spoiled",))
+    again = Counted(last.number + 1, last.epoch + 1, last.driver)
+    return replace(evidence, redriven=Redriven((*found.counted[:-1], last, again), found.begun))
+
+
 SPOILS: Mapping[str, Mapping[str, Spoil]] = {
     "workspace-equals-log": {"one more file in the workspace": with_stranger},
     "chain": {"an event under another hash": with_broken_hash},
@@ -228,5 +243,6 @@ SPOILS: Mapping[str, Mapping[str, Spoil]] = {
     "lost-work": {"a call that is lost": with_lost_call},
     "checkpoints": {"a checkpoint that is not there": with_unknown_checkpoint},
     "stale": {"a restore to a stale image": with_stale_target},
+    "redriver": {"a driver begun uncounted": with_uncounted_driver, "a start counted twice": with_start_counted_twice},
     "edits": {"an edit that is lost": with_lost_edit, "a removal that is lost": with_lost_removal},
 }

@@ -14,7 +14,8 @@ Kind = Literal["write", "truncate", "sync", "syncfs", "name", "open", "look"]
 
 
 class Look(msgspec.Struct, frozen=True, array_like=True):
-    """What stands under a path: `kind` is f, d, l, p or o (anything else, which is nobody's). `content` is None where it was told before
+    """What stands under a path: `kind` is f, d, l, p or o (anything else, which is nobody's), `inode` a number that only this file ever
+    has. `content` is None where it was told before
     or is not looked at."""
 
     kind: str

@@ -11,8 +11,9 @@ synced has, path by path, one of these fates:
     absent        not there
     undone        a rename, and what it replaced, as before it
 
-A rename and what it replaced share one fate (`Unit`): a file system may lose both, never one. What was itself synced since it was
-written is never empty, zeroed or a prefix.
+A rename and what it replaced share one fate (`Unit`): a file system may lose both, never one; where it keeps both, what was written and not
+synced may still be `empty`, `zeroed` or a `prefix` (xfs did so with a file made where another one had been moved away). What was itself
+synced since it was written is never so.
 """
 
 import random
@@ -31,7 +32,8 @@ class File:
 
 
 Tree = Mapping[str, File]
-FATES = ("new", "old", "empty", "zeroed", "prefix", "absent", "undone")
+CONTENT_FATES = ("empty", "zeroed", "prefix")
+FATES = ("new", "old", *CONTENT_FATES, "absent", "undone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +61,26 @@ def find_units(old: Tree, new: Tree) -> list[Unit]:
 def list_fates(unit: Unit, old: Tree, new: Tree, synced: frozenset[int]) -> tuple[str, ...]:
     """The fates that a unit may have. `synced` are the inodes whose content was synced as it stands in `new`."""
     if len(unit.paths) > 1:
-        return ("new", "undone")
+        return ("new", "undone", *(CONTENT_FATES if list_loose(unit, old, new, synced) else ()))
     (path,) = unit.paths
     entry = new.get(path)
     fates = ["new", "old"] if path in old else ["new"]
     if entry is not None and path not in old:
         fates.append("absent")
-    if entry is not None and entry.kind == "f" and entry.content and entry.inode not in synced:
-        fates += ["empty", "zeroed", "prefix"]
+    if list_loose(unit, old, new, synced):
+        fates += CONTENT_FATES
     return tuple(fates)
+
+
+def list_loose(unit: Unit, old: Tree, new: Tree, synced: frozenset[int]) -> tuple[str, ...]:
+    """The paths of a unit whose content in `new` may be lost while their names are kept: written, and neither synced since nor before."""
+    safe = {(entry.inode, entry.content) for entry in old.values()}
+    found = [(path, new[path]) for path in unit.paths if path in new]
+    return tuple(path for path, one in found if _has_bytes(one) and one.inode not in synced and (one.inode, one.content) not in safe)
+
+
+def _has_bytes(entry: File) -> bool:
+    return entry.kind == "f" and bool(entry.content)
 
 
 def choose_fates(old: Tree, new: Tree, synced: frozenset[int], draw: random.Random, sample: int) -> Iterator[dict[Unit, str]]:
@@ -85,11 +98,12 @@ def choose_fates(old: Tree, new: Tree, synced: frozenset[int], draw: random.Rand
         yield {unit: draw.choice(fates[unit]) for unit in units}
 
 
-def build_tree(old: Tree, new: Tree, chosen: Mapping[Unit, str]) -> dict[str, File]:
-    """The tree with these fates; nothing stands below a directory that is not there."""
+def build_tree(old: Tree, new: Tree, chosen: Mapping[Unit, str], synced: frozenset[int] = frozenset()) -> dict[str, File]:
+    """The tree with these fates; nothing stands below a directory that is not there. `synced` as for `list_fates`."""
     tree = dict(new)
     for unit, fate in chosen.items():
-        for path in unit.paths:
+        loose = unit.paths if fate not in CONTENT_FATES else list_loose(unit, old, new, synced)
+        for path in loose:
             _set(tree, path, _fall(old.get(path), new.get(path), fate))
     return {path: entry for path, entry in tree.items() if _has_directories(tree, path)}
 

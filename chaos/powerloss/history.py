@@ -21,7 +21,7 @@ END = "end"
 class Moment:
     """An instant at which the power may be cut: `issued` operations of the device had begun, `output` and `witness` bytes had been written
     by the driver and by commands, `old` and `new` are the workspace as it was last synced and as it was, `synced` the inodes whose
-    content was synced by itself."""
+    content was synced by itself; `between` what the workspace was at each look since the last sync, the newest last."""
 
     name: str
     issued: int
@@ -30,12 +30,13 @@ class Moment:
     old: Tree
     new: Tree
     synced: frozenset[int]
+    between: tuple[Tree, ...] = ()
 
 
 @dataclass(slots=True)
 class History:
     """A whole run. `words` say of each operation what it was, `points` counts the syncs by their name, `modes` are those of files and
-    directories by node."""
+    directories by node, `nodes` their numbers by what the recorder knows them by."""
 
     operations: list[Operation] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
@@ -43,6 +44,7 @@ class History:
     points: dict[str, int] = field(default_factory=dict)
     is_directory: dict[int, bool] = field(default_factory=dict)
     modes: dict[int, int] = field(default_factory=dict)
+    nodes: dict[int, int] = field(default_factory=dict)
     trouble: list[str] = field(default_factory=list)
 
 
@@ -57,17 +59,25 @@ def read_history(events: Iterable[Event]) -> History:
     return fold.history
 
 
+def file_of(look: Look, contents: dict[bytes, bytes]) -> File:
+    """What was seen under a path of the workspace; `contents` are those told so far, by digest, and it adds its own."""
+    if look.content is not None:
+        contents[look.digest] = look.content
+    return File(look.kind, look.mode, contents.get(look.digest, b""), look.inode)
+
+
 class _Fold:
     def __init__(self) -> None:
         self.history = History()
         self._paths: dict[str, int] = {}
-        self._nodes: dict[int, int] = {}
+        self._nodes = self.history.nodes
         self._entries: dict[tuple[int, str], int] = {}
         self._tree: dict[str, File] = {}
         self._old: Tree = {}
+        self._between: tuple[Tree, ...] = ()
         self._synced: frozenset[int] = frozenset()
         self._contents: dict[bytes, bytes] = {}
-        self._begun: dict[tuple[str, str, str], tuple[int, Tree]] = {}
+        self._begun: dict[tuple[str, str, str], tuple[int, Tree, tuple[Tree, ...]]] = {}
         self._counts: dict[str, int] = {}
         self._is_one_write = False
 
@@ -86,7 +96,7 @@ class _Fold:
             if is_logged(path) and look.content:
                 self._issue(Write(self._nodes[look.inode], 0, look.content), f"what {path} held")
         self._issue(SyncAll(len(self.history.operations)), "the beginning")
-        self._old = self._tree
+        self._old, self._between = self._tree, ()
 
     # Looking
 
@@ -106,16 +116,12 @@ class _Fold:
         lost = [path for path in event.removed if path in self._tree]
         if seen or lost:
             tree = {path: entry for path, entry in self._tree.items() if path not in lost}
-            tree.update({path: self._file_of(look) for path, look in seen.items()})
+            tree.update({path: file_of(look, self._contents) for path, look in seen.items()})
             before = self._tree
             self._tree = tree
+            self._between = (*self._between, tree)
             changed = {tree[path].inode for path in seen if before.get(path) != tree[path]}
             self._synced -= changed
-
-    def _file_of(self, look: Look) -> File:
-        if look.content is not None:
-            self._contents[look.digest] = look.content
-        return File(look.kind, look.mode, self._contents.get(look.digest, b""), look.inode)
 
     def _tell_names(self) -> None:
         """The entries that differ from those told before, as operations: renames whole, then what is new, then what is gone."""
@@ -147,7 +153,7 @@ class _Fold:
 
     def _begin(self, event: Event) -> None:
         if event.kind in ("sync", "syncfs"):
-            self._begun[event.who, event.kind, event.path] = (len(self.history.operations), self._tree)
+            self._begun[event.who, event.kind, event.path] = (len(self.history.operations), self._tree, self._between)
         elif event.kind in ("write", "truncate") and is_logged(event.path) and not event.path.endswith(" (deleted)"):
             node = self._node_at(event.path)
             if node is None:
@@ -176,7 +182,7 @@ class _Fold:
         return same and one.old is later.old and one.new is later.new and not any(isinstance(done, Sync | SyncAll) for done in between)
 
     def _moment(self, name: str, output: int, witness: int) -> Moment:
-        return Moment(name, len(self.history.operations), output, witness, self._old, self._tree, self._synced)
+        return Moment(name, len(self.history.operations), output, witness, self._old, self._tree, self._synced, self._between)
 
     def _end(self, event: Event) -> None:
         begun = self._begun.pop((event.who, event.kind, event.path), None)
@@ -185,11 +191,12 @@ class _Fold:
         if begun is None:
             self.history.trouble.append(f"the sync {event.point} ended and never began")
             return
-        number, tree = begun
+        number, tree, before = begun
         self.history.points[event.point] = self.history.points.get(event.point, 0) + 1
         if is_looked_at(event.path):
             if event.kind == "syncfs":
                 self._old = tree
+                self._between = tuple(one for one in self._between if not any(one is other for other in before))
             elif event.path in tree and tree[event.path] == self._tree.get(event.path):
                 self._synced |= {tree[event.path].inode}
         elif event.kind == "syncfs":

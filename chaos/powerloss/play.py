@@ -10,7 +10,7 @@ import itertools
 import random
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ from chaos.trial import Bench, judge_trial, read_kill_mark, remove_cgroups
 
 SAMPLE = 6
 """Drawn choices for each cut, besides those that are enumerated; half as many for the files of commands."""
+EARLIER = 2
+"""Drawn from the looks at the workspace since its last sync: a file system may have written what stood there then, and no more."""
 TRIES = 3
 """How often a scenario is recorded anew to find a cut by its name: what several processes do at once differs from run to run."""
 TROUBLE = "power-record"
@@ -141,6 +143,12 @@ def list_states(recorded: Recorded, moment: Moment, draw: random.Random, traits:
     pairs += [(draw.choice(choices), draw.choice(trees)) for _ in range(SAMPLE // 2 if len(trees) > 1 else 0)]
     for choice, fates in pairs:
         yield _make_state(recorded, moment, cut, choice, fates)
+    earlier = moment.between[:-1]
+    for number in sorted(draw.sample(range(len(earlier)), min(EARLIER, len(earlier)))):
+        then = replace(moment, new=earlier[number])
+        state = _make_state(recorded, then, cut, draw.choice((everything, nothing)), {})
+        words = f"{state.words}; the workspace as at look {number + 1} of {len(moment.between)} since its last sync"
+        yield replace(state, words=words, is_uncut=False)
 
 
 def find_unlike(recorded: Recorded, moment: Moment, traits: Traits = STRICT) -> str:
@@ -158,7 +166,7 @@ def find_unlike(recorded: Recorded, moment: Moment, traits: Traits = STRICT) -> 
 
 def _make_state(recorded: Recorded, moment: Moment, cut: Cut, choice: Choice, fates: Mapping[Unit, str]) -> DiskState:
     logged = build(cut, choice).list_paths(recorded.history.is_directory)
-    tree = build_tree(moment.old, moment.new, fates)
+    tree = build_tree(moment.old, moment.new, fates, moment.synced)
     words = [f"{recorded.history.words[number]}: {_tell(fate)}" for number, fate in zip(cut.pending, choice, strict=True) if fate != KEPT]
     words += [f"{', '.join(unit.paths)}: {fate}" for unit, fate in fates.items() if fate != "new"]
     hasher = blake3(f"{moment.output} {moment.witness}".encode())

@@ -10,7 +10,7 @@ from chaos.powerloss.device import KEPT, STRICT, build, cut_after
 from chaos.powerloss.disk import read_attributes, read_logged
 from chaos.powerloss.events import Event, encode_event, read_events
 from chaos.powerloss.history import History, find_strange, read_history
-from chaos.powerloss.recorder import LOGGED, Recorder, look_at_all
+from chaos.powerloss.recorder import LOGGED, Instant, Recorder, look_at_all
 from chaos.powerloss.vfs import RecordingVfs
 from chaos.processes import end_everything, reap_all, wait_all_ended, wait_readable
 from chaos.saved import SavedState
@@ -42,15 +42,17 @@ class Recorded:
     attributes: dict[str, bytes]
 
 
-def record_run(scenario: Scenario, place: Place, before: SavedState, oracle: OracleProcess) -> Recorded:
-    """Drive the session in `place` to its end with the recorder in all its processes. TimeoutError, OSError, ValueError: the record is no
-    good."""
+def record_run(
+    scenario: Scenario, place: Place, before: SavedState, oracle: OracleProcess, record: Path | None = None, instant: Instant | None = None
+) -> Recorded:
+    """Drive the session in `place` to its end with the recorder in all its processes; the record is written to `record`, in `place` when
+    None, and at `instant` something else is done. TimeoutError, OSError, ValueError: the record is no good."""
     epoch = max((ended.epoch for ended in before.ends), default=0) + 1
     others = {path.name: path.read_bytes() for path in place.directory.glob("driver-*")}
-    record = place.directory / RECORD
+    record = record or place.directory / RECORD
     first = Event("driver@1", "look", "beginning", "", False, 0, b"", 0, 0, look_at_all(place.directory), [])
     record.write_bytes(encode_event(first))
-    recorder = Recorder(place.directory, record, place.output(epoch))
+    recorder = Recorder(place.directory, record, place.output(epoch), instant)
     kept: list[object] = []
 
     def prepare() -> None:

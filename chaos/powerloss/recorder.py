@@ -9,12 +9,16 @@ import fcntl
 import os
 import re
 import stat
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from blake3 import blake3
 
 from chaos.powerloss.events import Event, Kind, Look, encode_event
 from eventlog import durable
+from eventlog.kernel import look_at
 
 LOGGED = ("state", "holders")
 """Directories of a trial whose files are written by the durable module and SQLite only: looked at for their names."""
@@ -25,6 +29,17 @@ _KINDS: dict[durable.Kind, Kind] = {
 }  # fmt: skip
 _TYPES = {stat.S_IFREG: "f", stat.S_IFDIR: "d", stat.S_IFLNK: "l", stat.S_IFIFO: "p"}
 Signature = tuple[int, int, int, int, int]
+COPIED = "copied"
+"""The point of the event that stands after the one at which something was to be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """Something to be done once, when the event called `name` (`name_event`) has been written down and before what it announces is done:
+    meanwhile no process announces anything else."""
+
+    name: str
+    act: Callable[[], None]
 
 
 def is_logged(path: str) -> bool:
@@ -41,7 +56,7 @@ def is_looked_at(path: str) -> bool:
 class Recorder:
     """Of one process and, since it lives through a fork, of those forked from it. `directory` is the trial's, `record` the file."""
 
-    def __init__(self, directory: Path, record: Path, output: Path) -> None:
+    def __init__(self, directory: Path, record: Path, output: Path, instant: Instant | None = None) -> None:
         self._directory = str(directory)
         self._record = str(record)
         self._output = str(output)
@@ -50,6 +65,8 @@ class Recorder:
         self._descriptor = -1
         self._who = "driver@0"
         self._seen: dict[str, tuple[Signature, Look]] = {}
+        self._instant = instant
+        self._counts: dict[str, int] = {}
 
     # The hook of steps: who this process is
 
@@ -97,11 +114,20 @@ class Recorder:
         descriptor = self._open()
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         try:
-            changed, removed = self._look()
-            sizes = _size_of(self._output), _size_of(self._witness)
-            os.write(descriptor, encode_event(Event(self._who, kind, point, path, is_end, offset, data, *sizes, changed, removed)))
+            event = self._append(descriptor, Event(self._who, kind, point, path, is_end, offset, data, 0, 0, {}, []))
+            if self._instant is not None and name_event(event, self._counts) == self._instant.name:
+                self._instant.act()
+                self._append(descriptor, Event(self._who, "open", COPIED, "", True, 0, b"", 0, 0, {}, []))
         finally:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+    def _append(self, descriptor: int, event: Event) -> Event:
+        """Write an event down with what is to be seen now."""
+        changed, removed = self._look()
+        sizes = _size_of(self._output), _size_of(self._witness)
+        seen = msgspec.structs.replace(event, output=sizes[0], witness=sizes[1], changed=changed, removed=removed)
+        os.write(descriptor, encode_event(seen))
+        return seen
 
     def _open(self) -> int:
         """The record, opened by this very process: a lock that came along with a fork would be the parent's too."""
@@ -140,7 +166,21 @@ class Recorder:
         if not is_logged(path):
             return _read_look(Path(full))
         kind = _TYPES.get(stat.S_IFMT(status.st_mode), "o")
-        return Look(kind, stat.S_IMODE(status.st_mode), status.st_ino, status.st_size if kind == "f" else 0)
+        return Look(kind, stat.S_IMODE(status.st_mode), identify(full), status.st_size if kind == "f" else 0)
+
+
+def identify(path: str | Path) -> int:
+    """A number that only this file ever has: an inode number alone goes to the next file once its own is gone. FileNotFoundError."""
+    status = look_at(str(path))
+    return (status.inode ^ ((status.birth_ns or 0) * 0x9E3779B97F4A7C15)) & 0x3FFF_FFFF_FFFF_FFFF
+
+
+def name_event(event: Event, counts: dict[str, int]) -> str:
+    """What an event is called among those of its run, ROLE@EPOCH:KIND.POINT:N, the end of one ROLE@EPOCH:KIND.POINT.done:N; `counts` are
+    those of the process so far, or of the whole run where one after the other is asked for."""
+    name = f"{event.who.replace('@0', '@1')}:{event.kind}.{event.point}{'.done' if event.is_end else ''}"
+    counts[name] = counts.get(name, 0) + 1
+    return f"{name}:{counts[name]}"
 
 
 def look_at_all(directory: Path) -> dict[str, Look]:
@@ -158,7 +198,7 @@ def _read_look(path: Path) -> Look:
     kind = _TYPES.get(stat.S_IFMT(status.st_mode), "o")
     content = os.fsencode(os.readlink(path)) if kind == "l" else path.read_bytes() if kind == "f" else None
     digest = b"" if content is None else blake3(content).digest(16)
-    return Look(kind, stat.S_IMODE(status.st_mode), status.st_ino, status.st_size if kind == "f" else 0, digest, content)
+    return Look(kind, stat.S_IMODE(status.st_mode), identify(path), status.st_size if kind == "f" else 0, digest, content)
 
 
 def _without_content(look: Look) -> Look:

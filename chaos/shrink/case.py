@@ -27,7 +27,7 @@ def measure(case: Case) -> Size:
     weight = sum(map(weigh_call, scenario.calls)) + sum(len(one.content) + len(one.path) for one in scenario.seed)
     special = (
         scenario.witnessed, scenario.ready, scenario.compare_output, scenario.needs, scenario.profile.excludes, scenario.answers,
-        scenario.redriven, scenario.mount, scenario.modes.mode != "transactional",
+        scenario.redriven, scenario.ahead, scenario.mount, scenario.modes.mode != "transactional",
     )  # fmt: skip
     ordinals = sum(parse_step(action.at).count for action in case.plan if action.at)
     library = sum(one.kind == "stdlib" for one in scenario.seed)

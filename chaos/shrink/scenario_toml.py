@@ -10,7 +10,7 @@ from chaos.shrink.case import Case
 
 _DEFAULTS: Mapping[str, Any] = {
     "witnessed": [], "ready": "", "gate": "", "compare_output": False, "needs": [], "exclude": [], "answers": {}, "redriven": False,
-    "mount": False,
+    "ahead": False, "mount": False,
 }  # fmt: skip
 _TABLES = ("seed", "call", "plan", "trials")
 

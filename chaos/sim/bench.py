@@ -2,9 +2,12 @@
 
 What must hold: a trial that begins from a saved state is the trial from the beginning. So a state is saved only where nobody but the driver
 lives (an idle file worker aside, which ends with it): there a killed driver leaves what is durable, and nothing else. A test compares both.
+
+Two steps of one process are equal where nothing durable has changed in between and no other process has gone on: killed at either it leaves
+the same, and what follows is the same. A test plays both.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from chaos.campaign import distrust
@@ -37,6 +40,9 @@ class Bench:
         self._saves = saves
         self._read = Read()
         self.steps: list[str] = []
+        self.equal: dict[str, str] = {}
+        """Of each step the first one that is equal to it, often itself."""
+        self._first: dict[Hashable, str] = {}
         self.clean = self._record()
 
     def _record(self) -> TrialResult:
@@ -53,12 +59,18 @@ class Bench:
         """The steps at which a killed driver leaves a state that was saved."""
         return frozenset(self._saved)
 
-    def recording(self) -> Recording:
-        """The clean run as campaigns have it."""
-        return Recording(self.workload.name, tuple(self.steps), self.clean, MARK)
+    @property
+    def distinct_steps(self) -> list[str]:
+        """The steps without those that are equal to an earlier one."""
+        return list(dict.fromkeys(self.equal.values()))
+
+    def recording(self, equal: Sequence[str] = ()) -> Recording:
+        """The clean run as campaigns have it, and the steps at which nobody is killed because they are equal to others."""
+        return Recording(self.workload.name, tuple(self.steps), self.clean, MARK, equal=tuple(equal))
 
     def _note(self, play: Play, process: Process, step: str) -> None:
         self.steps.append(step)
+        self.equal[step] = self._first.setdefault(_mark_left(play, process), step)
         others = [one for one in play.world.processes.living if one is not process and not one.is_idle]
         if self._saves and process.role == "driver" and not others:
             self._saved[step] = play.world.durable.copy()
@@ -111,3 +123,9 @@ class Bench:
         asked = {"witness": is_witnessed, "reference": self._wanted is not None, "exits": self._wanted is not None and has_command}
         asked["convergence"] = self._wanted is not None and bool(self._wanted.final)
         return (ALWAYS - NOT_JUDGED).union(name for name, is_asked in asked.items() if is_asked)
+
+
+def _mark_left(play: Play, killed: Process) -> Hashable:
+    """What a process that is killed now leaves: what is durable, and the others, each of which waits where it has come to."""
+    others = [(one.name, one.turns, one.is_idle, one.has_command) for one in play.world.processes.living if one is not killed]
+    return play.world.durable.mark(), killed.name, killed.has_command, killed.is_floor_raised, tuple(others)

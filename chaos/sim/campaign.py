@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from chaos.campaign import CampaignResult, Limits, Watcher, distrust_recording, make_unknown
+from chaos.depth import EQUAL
 from chaos.enumeration import Enumeration, Unreachable
 from chaos.pool import AllLostError, Answered, Lost, Pool
 from chaos.results import Action, Recording, Signature, Trial, TrialResult, Verdict, merge_verdicts, signature_of
@@ -26,12 +27,14 @@ BATCH = 4 * GROUP
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A fixed session: its trials with this step and fault ("": all), or one plan."""
+    """A fixed session: its trials with this step and fault ("": all), at most `most` (0: all) drawn by the seed, or one plan."""
 
     name: str
     step: str = ""
     fault: str = ""
     plan: tuple[Action, ...] = ()
+    seed: int = 0
+    most: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +72,10 @@ class Simulation:
         if drawn is not None:
             asks: list[Ask] = [Drawn(drawn.seed, drawn.number, 1, limits.plan)]
         else:
-            asks = [Fixed(one.name, limits.step, limits.fault, limits.plan) for one in FIXED if scenario in ("", one.name)]
+            asks = ask_fixed([one.name for one in FIXED if scenario in ("", one.name)], limits, seed)
         left = self._work("sessions crashed at every step", asks, limits, deadline)
         is_whole = not (scenario or limits.step or limits.fault or limits.plan)
-        missing = wanted - len(self._results) if is_whole else 0
+        missing = wanted - sum(result.trial.number > 0 for result in self._results) if is_whole else 0
         if missing > 0:
             batches: list[Ask] = [Drawn(seed, first, min(BATCH, missing - first + 1)) for first in range(1, missing + 1, BATCH)]
             left += self._work(f"batches of {BATCH} drawn trials", batches, limits, deadline)
@@ -148,6 +151,14 @@ class Simulation:
         return CampaignResult(merge_verdicts(verdicts), tuple(reasons), tuple(self._results), tuple(self._enumerations), left)
 
 
+def ask_fixed(names: Sequence[str], limits: Limits, seed: int) -> list[Ask]:
+    """The fixed sessions, of which none has more trials than its share of those that were asked for: together they are not more."""
+    share, rest = divmod(limits.runs or 0, len(names))
+    shares = [share + (place < rest) for place in range(len(names))]
+    chosen = [(name, most) for name, most in zip(names, shares, strict=True) if most or limits.runs is None]
+    return [Fixed(name, limits.step, limits.fault, limits.plan, seed, most) for name, most in chosen]
+
+
 @dataclass(frozen=True, slots=True)
 class _Value:
     recording: Recording | None
@@ -161,8 +172,8 @@ def _ask(zygote: Zygote, ask: Ask) -> _Value:
 
 def _encode(ask: Ask) -> dict[str, object]:
     match ask:
-        case Fixed(name=name, step=step, fault=fault, plan=plan):
-            return {"op": "fixed", "name": name, "step": step, "fault": fault, "plan": list(plan)}
+        case Fixed(name=name, step=step, fault=fault, plan=plan, seed=seed, most=most):
+            return {"op": "fixed", "name": name, "step": step, "fault": fault, "plan": list(plan), "seed": seed, "count": most}
         case Drawn(seed=seed, first=first, count=count, plan=plan):
             return {"op": "drawn", "seed": seed, "first": first, "count": count, "plan": list(plan)}
 
@@ -172,8 +183,10 @@ def _size(ask: Ask) -> int:
 
 
 def _enumerate(recording: Recording, trials: tuple[Trial, ...]) -> Enumeration:
-    """What the clean run of a fixed session made. Every step is killed, or it is missing and a NOTE says so."""
+    """What the clean run of a fixed session made. Every step is killed, or equal to one that may be, or it is missing and a NOTE says
+    so."""
     steps = tuple(dict.fromkeys(recording.steps))
     frozen = tuple(trial.plan[0].at for trial in trials if trial.fault == "freeze" and trial.plan)
     not_frozen = tuple(Unreachable(step, "lock held") for step in steps if step not in frozen)
-    return Enumeration(recording.scenario, steps, trials, (), recording.kill_mark, (), frozen, not_frozen)
+    equal = tuple(Unreachable(step, EQUAL) for step in recording.equal)
+    return Enumeration(recording.scenario, steps, trials, equal, recording.kill_mark, (), frozen, not_frozen)

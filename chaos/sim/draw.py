@@ -19,6 +19,8 @@ from chaos.sim.workloads import draw_workload
 
 SCHEDULED = 0.6
 """The share of trials in which the seed decides who goes on; in the others each process goes on until it waits."""
+SCHEDULED_KILLS = 0.25
+"""The same of single kills: whoever is killed while nobody else lives meets no other order."""
 Kind = Literal["kill", "again", "deeper", "freeze", "race"]
 KINDS: tuple[tuple[Kind, float], ...] = (("kill", 0.5), ("again", 0.2), ("deeper", 0.05), ("freeze", 0.15), ("race", 0.1))
 _KILLS = {"kill": 1, "again": 2, "deeper": 3}
@@ -40,12 +42,13 @@ def run_drawn(name: Name, plan: tuple[Action, ...] = ()) -> TrialResult:
     if bench.clean.verdict is not Verdict.PASS:
         return _rename(bench.clean, name)
     random = Random(f"{name.seed}/{name.number}")
-    schedule = Schedule(Random(f"{name.seed}/{name.number}/schedule")) if random.random() < SCHEDULED else None
     kind = _draw_kind(random)
+    is_scheduled = random.random() < (SCHEDULED_KILLS if kind == "kill" else SCHEDULED)
+    schedule = Schedule(Random(f"{name.seed}/{name.number}/schedule")) if is_scheduled else None
     if plan:
         return bench.judge(bench.play(plan, schedule), Trial(name.number, str(name), plan, fault=name_fault(plan)))
     if kind == "kill" and schedule is None:
-        play = bench.play((Action(random.choice(bench.steps), "kill"),))
+        play = bench.play((Action(_choose_step(bench, name), "kill"),))
     else:
         striker = _Striker(kind, random, len(bench.steps))
         play = bench.run(bench.start(schedule, striker.note))
@@ -59,6 +62,13 @@ def name_fault(plan: tuple[Action, ...]) -> Kind:
     if "freeze" in verbs:
         return "freeze"
     return "race" if "wait" in verbs else _BY_KILLS[min(max(verbs.count("kill"), 1), len(_BY_KILLS)) - 1]
+
+
+def _choose_step(bench: Bench, name: Name) -> str:
+    """Where a single kill falls: trials of one session fall into different states, as far as there are so many."""
+    steps = bench.distinct_steps
+    Random(f"{name.seed}/kills/{name.group}").shuffle(steps)
+    return steps[(name.number - 1) % len(steps)]
 
 
 def _rename(clean: TrialResult, name: Name) -> TrialResult:

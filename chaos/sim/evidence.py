@@ -5,6 +5,7 @@ The rows of the store become the oracle's own events by its own readers, so that
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from chaos.oracle import rows
 from chaos.oracle.blobs import Blob, BlobShelf
@@ -15,6 +16,7 @@ from chaos.oracle.image import fold_events
 from chaos.oracle.judging import ORACLES
 from chaos.oracle.load import Log
 from chaos.oracle.paths import escape_path
+from chaos.oracle.payloads import decode_payload
 from chaos.oracle.request import JudgeRequest
 from chaos.oracle.suspicion import doubt, run_oracle
 from chaos.oracle.values import Change, Defect, Entry, Event, EvidenceMissing, Exit, Finding, Listing, Stream
@@ -42,11 +44,24 @@ class Wanted:
 
 
 class Read:
-    """Rows that were read before and stand in the log of a later trial too: a row is never changed, and trials of one session share
-    those of its clean run."""
+    """What was read before and stands in the log of a later trial too. A row is never changed, and trials of one session share those of
+    its clean run; many of their other events say the same, byte for byte."""
+
+    MOST_PAYLOADS = 4096
 
     def __init__(self) -> None:
         self._events: dict[int, tuple[Row, Event]] = {}
+        self._payloads: dict[tuple[str, int, bytes], Mapping[str, Any]] = {}
+
+    def decode(self, kind: str, version: int, stored: bytes) -> Mapping[str, Any]:
+        """`decode_payload`, once for equal bytes."""
+        key = (kind, version, stored)
+        known = self._payloads.get(key)
+        if known is None:
+            if len(self._payloads) >= self.MOST_PAYLOADS:
+                self._payloads.clear()
+            known = self._payloads[key] = decode_payload(kind, version, stored)
+        return known
 
     def keep(self, durable: Durable) -> None:
         """Remember the rows of this log."""
@@ -160,7 +175,7 @@ def _read_log(durable: Durable, read: Read) -> Log:
     previous, events, defects = bytes(32), list[Event](), tuple[Defect, ...]()
     for seq, row in enumerate(stored, 1):
         try:
-            events.append(read.find(row, seq, previous) or _read_event(row, seq, previous))
+            events.append(read.find(row, seq, previous) or _read_event(row, seq, previous, read))
         except rows.Malformed as problem:
             defects = (Defect(SESSION, seq, str(problem)),)
             break
@@ -171,10 +186,10 @@ def _read_log(durable: Durable, read: Read) -> Log:
     return Log(durable.store.log_id, {SESSION: stream}, _read_blobs(durable), defects)
 
 
-def _read_event(row: Row, seq: int, previous: bytes) -> Event:
+def _read_event(row: Row, seq: int, previous: bytes, read: Read) -> Event:
     name = rows.Text(SESSION.encode())
     fields = (name, seq, row.id, row.epoch, rows.Text(row.kind.encode()), row.version, rows.Text(row.payload), previous, row.hash)
-    return rows.read_event(fields, tuple(map(_read_change, row.changes)))
+    return rows.read_event(fields, tuple(map(_read_change, row.changes)), read.decode)
 
 
 def _read_change(change: StoredChange) -> Change:

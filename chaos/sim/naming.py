@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-GROUP = 32
+GROUP = 48
 """Drawn trials that share a session: its clean run is made once for all of them."""
 _DRAWN = re.compile(r"sim-(?P<seed>[0-9]{1,18})-(?P<number>[1-9][0-9]{0,17})\Z")
 

@@ -22,11 +22,12 @@ NAMESPACE = 1
 class Process:
     """One of them. `mark` is its kill mark; `waits` the condition it waits for (None: none); `code` how it ended (None: it has not, or was
     killed). `has_command`: a command of it runs; `is_floor_raised`: it is a driver that has its epoch;
-    `is_idle`: it waits to be asked for something and ends with its driver."""
+    `is_idle`: it waits to be asked for something and ends with its driver; `turns` how often it has gone on: while that stands still, so
+    does its stack."""
 
     __slots__ = (
         "code", "epoch", "glet", "has_command", "holds", "identity", "is_alive", "is_floor_raised", "is_frozen", "is_idle", "mark", "name",
-        "role", "steps", "waits",
+        "role", "steps", "turns", "waits",
     )  # fmt: skip
 
     def __init__(self, role: str, epoch: int, pid: int, mark: str, hook: steps.Hook | None) -> None:
@@ -40,6 +41,7 @@ class Process:
         self.has_command = False
         self.is_floor_raised = False
         self.is_idle = False
+        self.turns = 0
         self.holds = ""
         self.waits: Callable[[], bool] | None = None
         self.code: int | None = None
@@ -95,6 +97,7 @@ class Table:
         while (process := self._director.choose()) is not None:
             process.waits = None
             self.current = process
+            process.turns += 1
             steps.become(process.steps)
             process.glet.switch()
 

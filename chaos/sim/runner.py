@@ -1,10 +1,11 @@
 """The runner of simulated trials. It speaks the zygote's protocol (chaos/zygote_client.py) and is one process: nothing real is started.
 
-    {"op": "fixed", "name": NAME, "step": STEP, "fault": FAULT, "plan": [Action ...]}  -> {"recording": R, "results": [TrialResult ...]}
+    {"op": "fixed", "name": NAME, "step": STEP, "fault": FAULT, "plan": [Action ...], "seed": S, "count": K}
+                                                                                       -> {"recording": R, "results": [TrialResult ...]}
     {"op": "drawn", "seed": S, "first": N, "count": K, "plan": [Action ...]}           -> {"results": [TrialResult ...]}
 
-Of a fixed session the trials with that step and fault are run ("" for all), or the plan that is given; drawn ones as they were drawn, or
-with the plan in place of their own.
+Of a fixed session the trials with that step and fault are run ("" for all), at most K of them (0: all) drawn by the seed, or the plan that
+is given; drawn ones as they were drawn, or with the plan in place of their own.
 """
 
 import gc
@@ -18,7 +19,7 @@ from chaos.answering import Answer, answer_lines
 from chaos.plan import select_trials
 from chaos.results import Action, Trial, TrialResult
 from chaos.sim.draw import name_fault, run_drawn
-from chaos.sim.fixed import enumerate_fixed, make_bench, run_fixed
+from chaos.sim.fixed import draw_fixed, enumerate_fixed, make_bench, run_fixed
 from chaos.sim.naming import Name
 from chaos.sim.seams import simulated
 from chaos.sim.tally import Tally
@@ -63,8 +64,8 @@ def _answer(line: bytes) -> Answer:
 def _answer_fixed(request: _Request) -> Answer:
     """The clean run of a fixed session and its trials, or the one with the plan that was given."""
     bench = make_bench(request.name)
-    enumerated = enumerate_fixed(bench)
-    trials = tuple(select_trials(enumerated.trials, request.step, request.fault))
+    enumerated = enumerate_fixed(bench, prunes=not request.step and not request.plan)
+    trials = tuple(draw_fixed(select_trials(enumerated.trials, request.step, request.fault), request.count, request.seed))
     if request.plan:
         known = tuple(trial for trial in trials if trial.plan == request.plan)
         trials = known or (Trial(len(enumerated.trials) + 1, request.name, request.plan, fault=name_fault(request.plan)),)

@@ -4,7 +4,7 @@
 step, so that trials that are killed there need not come there again. `World` adds the processes of one trial.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
 from chaos.sim.ledger import Ledgers, copy_world
@@ -79,6 +79,17 @@ class Durable:
             self.workload, self.store.copy(), copy_world(self.space, clock), clock, self.ids.copy(), self.tree.copy(),
             {name: [dict(one) for one in rounds] for name, rounds in self.quarantine.items()}, bytearray(self.witness),
             dict(self.outputs), {epoch: list(lines) for epoch, lines in self.said.items()},
+        )  # fmt: skip
+
+    def mark(self) -> tuple[Hashable, ...]:
+        """All of it as a value: states of one session with equal marks are equal. The log and the ledger are only ever appended to, so that
+        their ends stand for them; and a run of one session has one history of them."""
+        rows = self.store.rows(StreamId(SESSION))
+        return (
+            len(rows), rows[-1].hash, frozenset(self.store.blobs), len(self.space.records), self.clock.ms, self.ids.copy().new_id(),
+            frozenset(self.tree.nodes.items()), frozenset(self.tree.kept), bytes(self.witness), frozenset(self.outputs.items()),
+            tuple((name, *(frozenset(one.items()) for one in rounds)) for name, rounds in sorted(self.quarantine.items())),
+            tuple((epoch, *lines) for epoch, lines in sorted(self.said.items())),
         )  # fmt: skip
 
     def now_ns(self) -> int:

@@ -6,6 +6,9 @@ a whole new directory (staged.py), is complete in staging before it gets its nam
 Nothing is followed, overwritten or unlinked in the workspace. Killed anywhere, a new scan, plan and apply reach the same end (actions.py
 says why for each action).
 
+Of a large plan two processes fill the staged trees (dealing.py, filler.py); what gets a name in the workspace, or loses it there, is this
+process's act alone, one after the other.
+
 Nothing is synced here. What a restore made counts only from `restore_finished` on, and who commits that syncs the whole file system
 once before: power lost earlier leaves the obligation open, and the next round scans what really reached the disk, empty or torn files
 included, and places it again. So a sync of each file would buy nothing, and costs more than everything else together.
@@ -15,7 +18,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -42,7 +45,9 @@ from recovery.workspace.actions import (
     SetAttributes,
     StageDirectory,
 )
+from recovery.workspace.dealing import Part, Tree, cut_stretches, deal
 from recovery.workspace.file_clock import trusted_before
+from recovery.workspace.filler import Filler
 from recovery.workspace.in_place import encode_before, list_before, write_before
 from recovery.workspace.listing import CHANGE_TIME
 from recovery.workspace.made import Made
@@ -67,12 +72,13 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 def apply_plan(
-    plan: RestorePlan, *, root: str, side: str, quarantine_directory: str, pack: str, step: str = "restore"
+    plan: RestorePlan, *, root: str, side: str, quarantine_directory: str, pack: str, step: str = "restore", is_shared: bool = False
 ) -> Applied:
     """Carry out `plan` on the tree at `root`, once.
 
     `side` is the absolute path of the side directory; `quarantine_directory` a name below its quarantine (`<log id>-<decision seq>`);
-    `pack` is the path of the plan's pack (pack.py). Steps are `<step>.displace.*`,
+    `pack` is the path of the plan's pack (pack.py). `is_shared`: a second process may do half of a large plan, which only a caller says
+    whose children die with it, provably (filler.py). Steps are `<step>.displace.*`,
     `<step>.record.*`, `<step>.place.*`, `<step>.link.*`, `<step>.mkdir.*`, `<step>.set.*`, `<step>.finish.*` and `<step>.clear.*`. The
     caller syncs the file system before it says that the restore is done.
 
@@ -88,13 +94,15 @@ def apply_plan(
             _check_room(plan, side, content, len(record))
             refuse_fixed(plan, root)
             refuse_owners(plan, side, f"{step}.clear")
-            return _apply(plan, root, side, quarantine_directory, content, record, step)
+            return _apply(plan, root, side, quarantine_directory, content, record, step, is_shared)
     except OSError as error:
         text = f"the restore could not use {show_path(os.fsencode(side))} or {show_path(os.fsencode(root))}: {error.strerror}"
         raise RestoreIncompleteError(f"{text}. Remove the cause and try again") from error
 
 
-def _apply(plan: RestorePlan, root: str, side: str, quarantine_directory: str, pack: "_Pack", record: bytes, step: str) -> Applied:
+def _apply(
+    plan: RestorePlan, root: str, side: str, quarantine_directory: str, pack: "_Pack", record: bytes, step: str, is_shared: bool
+) -> Applied:
     with (
         open_round(side, quarantine_directory) as quarantine,
         Staging(side, f"{quarantine_directory}-{quarantine.number}", f"{step}.clear") as staging,
@@ -103,8 +111,11 @@ def _apply(plan: RestorePlan, root: str, side: str, quarantine_directory: str, p
         write_before(quarantine.directory, quarantine.number, record, f"{step}.record")
         worker = _Worker(tree, quarantine, staging, pack, step)
         try:
-            for action in plan.actions:
-                _perform(worker, action)
+            for one in cut_stretches(plan.actions) if is_shared else plan.actions:
+                if isinstance(one, tuple):
+                    _perform_stretch(worker, one)
+                else:
+                    _perform(worker, one)
         finally:
             worker.leave_staged()
     return Applied(plan.restored, plan.displaced, quarantine.number, tuple(worker.made))
@@ -171,6 +182,15 @@ class _Staged(msgspec.Struct):
             self.last = above, self.tree.directory(above[len(self.path) + 1 :])
         return self.last[1]
 
+    def close_below(self) -> None:
+        """Close all directories but the tree's own."""
+        self.tree.forget_all()
+        self.last = b"", -1
+
+    def close(self) -> None:
+        """Close all."""
+        self.tree.__exit__(None, None, None)
+
 
 class _Worker(msgspec.Struct):
     """What the actions work with. `staged` from a StageDirectory to its PlaceDirectory; `made`, what is in place of the files told."""
@@ -187,7 +207,7 @@ class _Worker(msgspec.Struct):
     def leave_staged(self) -> None:
         """Close the staged directory; what is in staging of it goes with the round."""
         if self.staged is not None:
-            self.staged.tree.__exit__(None, None, None)
+            self.staged.close()
             self.staged = None
 
     def open_parent(self, path: bytes) -> int:
@@ -211,6 +231,55 @@ def _perform(worker: _Worker, action: Action) -> None:
         if error.errno in _NO_ROOM:
             raise FullError(f"{text}. Free space and try again") from error
         raise RestoreIncompleteError(f"{text}. Remove the cause and try again") from error
+
+
+def _perform_stretch(worker: _Worker, trees: Sequence[Tree]) -> None:
+    """Fill staged trees with the help of a second process, then put them in their places."""
+    aside: list[_Staged] = []
+    try:
+        for tree in trees:
+            _perform(worker, tree.stage)
+            for directory in tree.directories:
+                _perform(worker, directory)
+            aside.append(_put_aside(worker))
+        mine, others = deal(trees)
+        with Filler(lambda: _fill(worker, aside, others)) as filler:
+            made = _fill(worker, aside, mine)
+            made += filler.wait_done()
+        for number, some in made:
+            aside[number].made += some
+        for tree in trees:
+            worker.staged = aside.pop(0)
+            _perform(worker, tree.place)
+    finally:
+        for one in aside:
+            one.close()
+
+
+def _put_aside(worker: _Worker) -> _Staged:
+    """The staged tree, its directories made, to be filled later."""
+    staged = worker.staged
+    if staged is None:
+        raise InternalError("a tree is put aside and none is staged")
+    staged.close_below()  # as many as are aside, none may keep more than its own directory open
+    worker.staged = None
+    return staged
+
+
+def _fill(worker: _Worker, aside: Sequence[_Staged], parts: Iterable[Part]) -> list[tuple[int, list[Made]]]:
+    """Make the nodes of these parts; of each tree what was made, to be told."""
+    made: list[tuple[int, list[Made]]] = []
+    try:
+        for number, nodes in parts:
+            worker.staged = aside[number]
+            for node in nodes:
+                _perform(worker, node)
+            made.append((number, worker.staged.made))
+            worker.staged.made = []
+            worker.staged.close_below()
+    finally:
+        worker.staged = None
+    return made
 
 
 def _do(worker: _Worker, action: Action) -> None:

@@ -21,7 +21,7 @@ from eventlog.show import show_text
 from recovery.space import protocol
 from recovery.space.kernel import become_subreaper, name_process
 from recovery.space.ledger import Ledger, append_fenced
-from recovery.space.marks import join_mark
+from recovery.space.marks import has_leaf, join_mark
 from recovery.space.protocol import (
     ApplyPlan,
     DeletePath,
@@ -74,6 +74,7 @@ class _Worker:
     def __init__(self, request: StartWorker, connection: socket.socket, ledger: Ledger, identity: ProcessIdentity, host: Host) -> None:
         self._root = os.fsdecode(request.root)
         self._space_id = request.space_id
+        self._mark = request.mark
         self._is_synced = request.is_synced
         self._connection = connection
         self._ledger = ledger
@@ -148,7 +149,12 @@ class _Worker:
     def _apply(self, request: ApplyPlan) -> Effect:
         plan = decode_plan(request.plan)
         applied = apply_plan(
-            plan, root=self._root, side=self._side, quarantine_directory=request.quarantine, pack=request.contents
+            plan,
+            root=self._root,
+            side=self._side,
+            quarantine_directory=request.quarantine,
+            pack=request.contents,
+            is_shared=has_leaf(self._mark),  # whoever proves this process dead proves its children dead there, and only there (I7)
         )
         write_made(request.contents + SUFFIX, applied.made)
         return Exit("exited", code=0), "", {"restored": applied.restored, "displaced": applied.displaced, "round": applied.round}

@@ -196,6 +196,16 @@ def test_a_budget_that_ends_before_the_trials_do_is_unknown_and_says_how_many(be
     assert done.reasons == (f"the budget of 0.5 s ended before {done.left} trials began",)
 
 
+def test_clean_runs_inside_recovery_take_half_of_a_budget_and_are_counted_when_it_ends(bench: Bench) -> None:
+    """Each second kill needs a clean run of its own: thousands of them would be no campaign, and no end."""
+    done = bench.run({}, Limits(budget_secs=8, depth=Depth(2, least=2)))
+    wanted = ALL - 1  # the exec trial has none
+    recorded = [one for one in done.results if not one.trial.number and one.trial.plan]
+    assert 0 < len(recorded) < wanted
+    assert done.reasons[0] == f"the budget of 8 s ended before {wanted - len(recorded)} clean runs of kills inside recovery began"
+    assert done.verdict is Verdict.UNKNOWN and [one for one in done.results if one.trial.number]
+
+
 def test_a_plan_of_its_own_is_one_trial(bench: Bench) -> None:
     done = bench.run({}, scenarios=[make_scenario(plan=(Action(STEPS[0], "kill"),))])
     assert (done.verdict, len(done.results)) == (Verdict.PASS, 2)

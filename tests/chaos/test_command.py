@@ -310,4 +310,5 @@ def test_coverage_that_is_whole_passes_and_a_failure_stays_one(campaign: Callabl
 def test_missing_coverage_is_a_reason_beside_others(campaign: Callable[..., int], tmp_path: Path) -> None:
     assert campaign("--require-coverage", script={"driver@1:start:1": "unfired"}) == 2
     reasons = json.loads((tmp_path / "run" / "verdict.json").read_text())["reasons"]
-    assert [reason.partition(":")[0] for reason in reasons] == ["small", "coverage"]
+    assert [reason.partition(":")[0] for reason in reasons] == ["small", "coverage", "coverage"]
+    assert "coverage: 1 of " in reasons[2] and reasons[2].endswith(" were not reached, first kill at driver:start")

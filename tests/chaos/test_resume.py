@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,15 @@ def run_campaign(out: Path, done: Done | None = None, audit: Audit = NO_AUDIT, *
 
 
 def cut(out: Path, whole: int, rest: bytes = b'{"trial": {"num') -> None:
-    """Leave `whole` lines of the results and a piece of the next one, as a kill does."""
+    """Leave `whole` lines of the results, a piece of the next one, and as many ends in the history, as a kill does."""
     lines = (out / "results.jsonl").read_bytes().splitlines(keepends=True)
     (out / "results.jsonl").write_bytes(b"".join(lines[:whole]) + rest)
+    kept: list[bytes] = []
+    for line in (out / "history.jsonl").read_bytes().splitlines(keepends=True):
+        if b'"trial ended"' in line and sum(b'"trial ended"' in one for one in kept) == whole:
+            break
+        kept.append(line)
+    (out / "history.jsonl").write_bytes(b"".join(kept))
 
 
 def summarise(result: CampaignResult) -> list[tuple[int, Verdict]]:
@@ -112,11 +119,63 @@ def test_what_was_kept_of_a_trial_without_a_result_is_removed(tmp_path: Path) ->
 
 def test_failures_of_before_count_for_stop_after(tmp_path: Path) -> None:
     run_campaign(tmp_path / "run")
-    numbers = [one.trial.number for one in read_results(tmp_path / "run") if one.verdict is Verdict.FAIL]
-    lines = [one for one in read_results(tmp_path / "run") if one.trial.number in (0, *numbers)]
-    (tmp_path / "run" / "results.jsonl").write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in lines))
+    failed = [one.verdict for one in read_results(tmp_path / "run")].index(Verdict.FAIL)
+    cut(tmp_path / "run", failed + 1)
     _, asked = run_campaign(tmp_path / "run", take_up(tmp_path / "run"), stop_after=1)
     assert asked == []
+
+
+def edit(file: Path, change: Callable[[list[bytes]], list[bytes]]) -> None:
+    """Change the lines of a file by hand."""
+    file.write_bytes(b"".join(change(file.read_bytes().splitlines(keepends=True))))
+
+
+def exchange(old: bytes, new: bytes) -> Callable[[list[bytes]], list[bytes]]:
+    """The edit that writes one word for another in every line."""
+    return lambda lines: [line.replace(old, new) for line in lines]
+
+
+EDITS: dict[str, tuple[str, Callable[[list[bytes]], list[bytes]], str]] = {
+    "a failure is called a pass": (
+        "results", exchange(b'"verdict":"fail"', b'"verdict":"pass"'), "results.jsonl: line [2-9] is not the one that the campaign wrote",
+    ),
+    "a line is taken away": ("results", lambda lines: [lines[0], *lines[2:]], "results.jsonl: line 2 is not the one"),
+    "the first line is taken away": ("results", lambda lines: lines[1:], "results.jsonl: line 1 is not the one"),
+    "two lines have changed places": ("results", lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], "line 2 is not the one"),
+    "a line stands twice": ("results", lambda lines: [*lines, lines[-1]], "results.jsonl: line [0-9]+ is not the one"),
+    "a line without a seal": ("results", lambda lines: [*lines, b'{"trial":{}}\n'], "results.jsonl: line [0-9]+ is not the one"),
+    "the last line is taken away": ("results", lambda lines: lines[:-1], "the history has the end of trial [0-9]+ of small, and no result"),
+    "all lines are taken away": ("results", lambda lines: [], "the history has the end of trial [0-9]+ of small, and no result"),
+    "the clean run is another": ("recordings", exchange(b'"steps":["', b'"steps":["x'), "recordings.jsonl: line 1 is not the one"),
+    "the clean run is taken away": ("recordings", lambda lines: [], "the end of the recording of a clean run of small, and no result"),
+    "the steps are others": ("steps", exchange(b"driver", b"worker"), "steps.jsonl: line 1 is not"),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_what_was_edited_is_refused_by_file_and_line(name: str, tmp_path: Path) -> None:
+    part, change, what = EDITS[name]
+    run_campaign(tmp_path / "run")
+    take_up(tmp_path / "run")
+    edit(tmp_path / "run" / f"{part}.jsonl", change)
+    with pytest.raises(MisuseError, match=what):
+        take_up(tmp_path / "run")
+
+
+def test_results_of_another_configuration_are_refused(tmp_path: Path) -> None:
+    run_campaign(tmp_path / "run")
+    edit(tmp_path / "run" / "config.json", lambda lines: [line.replace(b'"seed": 7', b'"seed": 8') for line in lines])
+    with pytest.raises(MisuseError, match=r"steps.jsonl: line 1 is not the one .* or config.json is another"):
+        take_up(tmp_path / "run")
+
+
+def test_a_run_that_was_cut_twice_goes_on_with_an_unbroken_chain(tmp_path: Path) -> None:
+    first, _ = run_campaign(tmp_path / "run")
+    for whole in (2, 4):
+        cut(tmp_path / "run", whole)
+        again, _ = run_campaign(tmp_path / "run", take_up(tmp_path / "run"))
+    assert summarise(again) == summarise(first)
+    take_up(tmp_path / "run")
 
 
 def test_two_campaigns_never_write_one_directory(tmp_path: Path) -> None:
@@ -126,10 +185,12 @@ def test_two_campaigns_never_write_one_directory(tmp_path: Path) -> None:
 
 def test_a_trial_that_is_another_one_now_is_refused(tmp_path: Path) -> None:
     run_campaign(tmp_path / "run")
-    file = tmp_path / "run" / "results.jsonl"
-    file.write_bytes(file.read_bytes().replace(b'"driver@1:start:1"', b'"driver@1:other:1"'))
+    done = take_up(tmp_path / "run")
+    first = next(one for one in done.results if one.trial.number)
+    other = msgspec.structs.replace(first, trial=msgspec.structs.replace(first.trial, entry="exec"))
+    done = replace(done, results=tuple(other if one is first else one for one in done.results))
     with pytest.raises(MisuseError, match="is another one now; begin a new campaign"):
-        run_campaign(tmp_path / "run", take_up(tmp_path / "run"))
+        run_campaign(tmp_path / "run", done)
 
 
 def test_only_where_reports_go_and_how_many_work_may_stand_beside_it(tmp_path: Path) -> None:

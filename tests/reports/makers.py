@@ -15,7 +15,7 @@ def make_run(*results: TrialResult, steps: tuple[str, ...] = (), **more: Any) ->
     """A run of the scenario `small`; it passed unless `judgement` says otherwise."""
     scenarios = (ScenarioSteps("small", steps, (UnreachableStep("driver@2:start:1", "not yet"),) if steps else (), 1),)
     values: dict[str, Any] = {"config": CONFIG, "judgement": Judgement(Verdict.PASS, ()), "seconds": 2.0}
-    return Run("runs/1", scenarios=scenarios, results=results, **values | more)
+    return Run("runs/1", results=results, **{"scenarios": scenarios} | values | more)
 
 
 def make_trial(number: int, verdict: Verdict, do: str = "kill", entry: str = "fork", **more: Any) -> TrialResult:

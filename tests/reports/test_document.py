@@ -10,7 +10,7 @@ import pytest
 
 from chaos.results import RUN_FORMAT, Action, OracleVerdict, Signature, Verdict
 from reports.aggregate import OracleCounts, ScenarioCounts, Summary
-from reports.coverage import Cell, LabelCoverage, Zeros
+from reports.coverage import Aimed, Cell, Counts, LabelCoverage, Zeros
 from reports.document import Document, Failure, FailureGroup, encode_document, make_document
 from reports.load import Judgement
 from tests.reports.makers import COMMAND, make_clean, make_plan, make_run, make_trial, say
@@ -51,7 +51,9 @@ def test_the_document_says_what_the_report_says() -> None:
             "quarantined": ["reattach", "adopt_exit", "settled"],
             "not_reachable": ["ask"],
         },
-        "matrix": [{"step": "shim:exit", "fault": "kill", "trials": 1, "labels": {"adopt_exit": 1}}],
+        "matrix": [{"step": "shim:exit", "fault": "kill", "trials": 1, "labels": {"adopt_exit": 1},
+                    "decided": {"adopt_exit": {"trials": 1, "live": 1, "restored": 1, "quarantined": 0}}}],
+        "unreached": [],
         "oracles": {"chain": {"pass": 1, "unknown": 0, "fail": 0}},
         "failures": [],
         "groups": [],
@@ -119,7 +121,7 @@ def test_a_run_that_was_cut_short_is_unknown() -> None:
     assert (document["verdict"], document["reasons"]) == ("unknown", ["this run was cut short"])
 
 
-KINDS = [Document, Summary, ScenarioCounts, LabelCoverage, Zeros, Cell, OracleCounts, Failure, FailureGroup, Signature]
+KINDS = [Document, Summary, ScenarioCounts, LabelCoverage, Zeros, Aimed, Cell, Counts, OracleCounts, Failure, FailureGroup, Signature]
 
 
 @pytest.mark.parametrize("kind", KINDS)

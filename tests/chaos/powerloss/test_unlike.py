@@ -1,7 +1,7 @@
 """A state of a disk is tried only where losing everything leaves what was synced: the engine's files and the workspace each by itself."""
 
+import dataclasses
 
-import msgspec
 import pytest
 
 from chaos.powerloss import play
@@ -25,7 +25,7 @@ MOMENT = Moment("driver@1:cut.end:1", len(OPERATIONS), 0, 0, OLD, NEW, frozenset
 
 def test_what_is_lost_of_everything_is_what_was_synced() -> None:
     assert find_unlike(RECORDED, MOMENT) == ""
-    assert find_unlike(RECORDED, msgspec.structs.replace(MOMENT, issued=4, new=OLD)) == ""  # nothing to lose
+    assert find_unlike(RECORDED, dataclasses.replace(MOMENT, issued=4, new=OLD)) == ""  # nothing to lose
 
 
 def test_where_nothing_of_the_engines_files_is_lost_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

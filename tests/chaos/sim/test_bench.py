@@ -8,13 +8,15 @@ import pytest
 
 from chaos.results import Action, Trial, Verdict
 from chaos.sim.bench import Bench
+from chaos.sim.draw import make_bench as make_drawn_bench
 from chaos.sim.draw import run_drawn
 from chaos.sim.fixed import enumerate_fixed, make_bench, run_fixed
-from chaos.sim.naming import Name
+from chaos.sim.naming import GROUP, Name
 from chaos.sim.process import Table
 from chaos.sim.seams import simulated
 from chaos.sim.workloads import FIXED
-from chaos.sim.world import World, here
+from chaos.sim.world import SESSION, World, here
+from eventlog.values import StreamId
 
 
 @pytest.fixture(autouse=True)
@@ -34,8 +36,11 @@ def test_a_session_without_a_crash_passes_before_doubting_oracles(name: str) -> 
 @pytest.mark.parametrize("name", [one.name for one in FIXED])
 def test_a_session_crashed_at_any_step_passes(name: str) -> None:
     bench = make_bench(name)
-    trials = enumerate_fixed(bench).trials
-    assert {trial.plan[0].at for trial in trials if trial.fault == "kill"} == set(bench.steps)
+    enumerated = enumerate_fixed(bench)
+    trials, equal = enumerated.trials, set(enumerated.recording.equal)
+    killed = {trial.plan[0].at for trial in trials if trial.fault == "kill"}
+    assert killed | equal == set(bench.steps) and not killed & equal and 20 < len(equal) < len(bench.steps)
+    assert {trial.plan[0].at for trial in enumerate_fixed(bench, prunes=False).trials if trial.fault == "kill"} == set(bench.steps)
     sample = trials[:: max(1, len(trials) // 40)]
     results = [run_fixed(bench, trial) for trial in sample]
     assert [(one.trial.plan, one.reason) for one in results if one.verdict is not Verdict.PASS] == []
@@ -51,6 +56,40 @@ def test_a_trial_from_a_saved_state_is_the_trial_from_the_beginning() -> None:
         assert saved.ends == whole.ends
         assert _rows(saved.world.durable.store) == _rows(whole.world.durable.store), step
         assert bench.judge(saved, Trial(number, "s", plan)).decisions == bench.judge(whole, Trial(number, "s", plan)).decisions
+
+
+@pytest.mark.parametrize("name", [one.name for one in FIXED])
+def test_a_kill_that_is_left_out_leads_where_the_one_that_is_made_leads(name: str) -> None:
+    """Event for event with their hashes, and all else that a session leaves; played from the beginning."""
+    bench = make_bench(name)
+    made: dict[str, tuple[object, ...]] = {}
+    for step, first in bench.equal.items():
+        play = bench.play((Action(step, "kill"),), from_zero=True)
+        left = (play.world.durable.mark(), tuple(play.world.durable.store.rows(StreamId(SESSION))), tuple(play.ends), play.findings)
+        assert left == made.setdefault(first, left), (step, first)
+    assert len(made) == len(bench.distinct_steps) < len(bench.steps)
+
+
+def test_states_that_differ_are_not_equal() -> None:
+    """A log, a ledger, a workspace that has changed; who holds which epoch; who else is at work."""
+    bench = make_bench("sim-commands")
+    for one, other in (
+        ("driver@1:floor.commit.locked:1", "driver@1:floor.commit.after:1"),
+        ("driver@1:ledger.prepare.append.before:1", "driver@1:ledger.prepare.append.unsynced:1"),
+        ("shim.1@1:command.act:1", "shim.1@1:command.act:2"),
+        ("driver@1:outcome.commit.locked:1", "driver@1:outcome.commit.after:1"),
+        ("driver@1:ledger.prepare.append.after:1", "driver@1:command.wait:1"),
+        ("driver@1:command.wait:1", "shim.1@1:start:1"),
+    ):
+        assert bench.equal[one] != bench.equal[other], (one, other)
+
+
+def test_single_kills_of_one_session_fall_into_different_states() -> None:
+    found = [run_drawn(Name(3, number)) for number in range(1, GROUP + 1)]
+    kills = [one.trial.plan[0].at for one in found if one.trial.fault == "kill"]
+    steps = make_drawn_bench(3, 0).equal
+    chosen = [steps[at] for at in kills if at in steps]
+    assert len(set(chosen)) > 0.8 * len(chosen) > 10
 
 
 def _rows(store: object) -> list[tuple[object, ...]]:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from chaos.actions import parse_plan
@@ -69,6 +70,15 @@ def test_a_campaign_on_a_copy_with_a_bug_fails_and_says_how_to_repeat_the_trial(
     assert "seed 4" in done.stdout.splitlines()[0]
     again = run_chaos(*repeat.split("--backend sim")[1].split(), "--out", str(tmp_path / "again"))
     assert again.returncode == 1, again.stdout + again.stderr
+
+
+@pytest.mark.parametrize(("runs", "sessions"), [(3, 3), (22, 4)])
+def test_a_campaign_has_as_many_trials_as_were_asked_for_beside_the_clean_runs(runs: int, sessions: int, tmp_path: Path) -> None:
+    done = run_chaos("--runs", str(runs), "--seed", "3", "--out", str(tmp_path / "run"))
+    assert f"SUMMARY runs={runs + sessions} pass={runs + sessions} " in done.stdout, done.stdout + done.stderr
+    lines = (tmp_path / "run" / "results.jsonl").read_bytes().splitlines()
+    assert sum(one["trial"]["number"] > 0 for one in map(msgspec.json.decode, lines)) == runs
+    assert "PRUNED" in done.stdout
 
 
 def test_a_campaign_counts_trials_that_passed_alike_together(tmp_path: Path) -> None:

@@ -62,6 +62,10 @@ def test_a_campaign_that_was_cut_short_goes_on(tmp_path: Path) -> None:
     (run / "verdict.json").unlink()
     results = (run / "results.jsonl").read_text().splitlines(keepends=True)
     (run / "results.jsonl").write_text("".join(results[:-1]))
+    refused = run_chaos(tmp_path, "--resume", "run", out="")
+    assert refused.returncode == 254 and "of target, and no result says the same: lines are gone" in refused.stderr
+    history = (run / "history.jsonl").read_text().splitlines(keepends=True)
+    (run / "history.jsonl").write_text("".join(history[: max(at for at, line in enumerate(history) if '"trial ended"' in line)]))
     done = run_chaos(tmp_path, "--resume", "run", out="")
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"goes on: 1 clean runs and {len(results) - 2} trials have results" in done.stdout

@@ -192,6 +192,45 @@ def test_times_of_whole_seconds_need_two_seconds(space: Space, monkeypatch: pyte
     os.close(descriptor)
 
 
+@pytest.mark.parametrize(
+    ("apart", "is_fine"), [(0, False), (1, True), (499_999, True), (500_000, False), (1_000_000, False), (10_000_000, False), (-1, False)]
+)
+def test_there_is_no_margin_where_changes_within_a_tick_have_times_of_their_own(
+    space: Space, monkeypatch: pytest.MonkeyPatch, apart: int, is_fine: bool
+) -> None:
+    now = 1_700_000_000 * 10**9 + 123_456_789
+    times = iter((now, now + 3_000_000, now + 3_000_000 + apart))
+    monkeypatch.setattr(file_clock, "os", Os(fstat=lambda _: SimpleNamespace(st_ctime_ns=next(times))))
+    descriptor = os.open(space.root, os.O_RDONLY)
+    assert file_clock.trusted_before(descriptor) == (now + 3_000_000 + apart if is_fine else now - 20_000_000)
+    os.close(descriptor)
+
+
+def test_a_disk_without_room_for_the_two_writes_keeps_the_margin(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "no room")
+
+    now = 1_700_000_000 * 10**9 + 123_456_789
+    monkeypatch.setattr(file_clock, "os", Os(fstat=lambda _: SimpleNamespace(st_ctime_ns=now), write=refuse))
+    descriptor = os.open(space.root, os.O_RDONLY)
+    assert file_clock.trusted_before(descriptor) == now - 20_000_000
+    os.close(descriptor)
+
+
+def test_case_01_a_file_rewritten_again_and_again_with_its_time_put_back_is_always_seen(space: Space) -> None:
+    """As fast as this process can, within ticks: size and modification time stay, so that only the change time tells."""
+    make_some(space)
+    path = space.at("d0/f3")
+    scanner = Scanner(space.root)
+    scanner.scan()
+    for number in range(200):
+        content = b"%08d" % number
+        with open(path, "r+b") as out:
+            out.write(content)
+        os.utime(path, ns=(0, 0))
+        assert scanner.scan().image[b"d0/f3"].content == blake3(content).digest()
+
+
 def test_a_forced_rehash_reads_every_file(space: Space) -> None:
     make_some(space)
     scanner = Scanner(space.root)
