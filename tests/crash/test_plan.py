@@ -111,7 +111,7 @@ def test_an_older_checkpoint_that_will_stand_in_is_named_with_the_calls_that_it_
     [step] = [step for step in found["steps"] if "stands in for the newest" in step]
     refused(sandbox)
     undone = [event.call for event in sandbox.of_kind(events.CallUndone)]  # how many had no checkpoint depends on what one costs
-    assert 3 in undone and "is damaged" in step
+    assert 3 in undone and ("is damaged" in step or "no checkpoint was taken" in step)
     assert step.endswith(f"the finished calls {', '.join(map(str, undone))} are given up, and undone")
 
 
