@@ -20,6 +20,7 @@ from chaos.scenario import Scenario
 from chaos.scene import Scene
 from chaos.stage import DRIVER_SECS, Stage, trace_size
 from chaos.starts import start_next
+from chaos.unkept import find_unkept
 from chaos.verbs.changes import doubt_jumps
 from chaos.verbs.table import carry_out
 
@@ -113,11 +114,11 @@ def _check_kept(scene: Scene) -> None:
     if not scene.kept:
         return
     final = scene.list_quarantine()
-    for path, entry in sorted(scene.kept.items()):
-        if entry.get("kind") != "d" and final.get(path) != entry:
-            detail = "what lay in quarantine when a driver was started is gone or changed at the end"
-            scene.played.findings.append(OracleVerdict("quarantine-kept", Verdict.FAIL, detail, path, str(entry), str(final.get(path))))
-            return
+    path = find_unkept(scene.kept, final)
+    if path:
+        detail = "what lay in quarantine when a driver was started is gone or changed at the end"
+        found = OracleVerdict("quarantine-kept", Verdict.FAIL, detail, path, str(scene.kept[path]), str(final.get(path)))
+        scene.played.findings.append(found)
 
 
 def _check_away(scene: Scene) -> None:

@@ -141,8 +141,9 @@ def narrow(sets: tuple[TrialSet, ...]) -> tuple[TrialSet, ...]:
 
 def widen(sets: tuple[TrialSet, ...]) -> tuple[TrialSet, ...]:
     """The sets as a soak tries them: without `call`, `until`, `sample`, `held`; and one that kills the whole session from its first step
-    on."""
-    wide = tuple(replace(one, call=0, until="", sample=0, ci=0, held=0) for one in sets)
+    on. A set that edits at each step keeps its call: what is edited after the last scan of a session nobody is there to see."""
+    free = (one if one.each else replace(one, call=0, until="") for one in sets)
+    wide = tuple(replace(one, sample=0, ci=0, held=0) for one in free)
     return tuple(dict.fromkeys(wide if any(not one.before for one in wide) else (TrialSet(), *wide)))
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chaos.actions import parse_plan
 from chaos.results import Action
 from chaos.step import format_step
 from chaos.trial_set import ROLES, TrialSet, parse_trial_sets, trial_set_to_json, widen
@@ -83,3 +84,9 @@ def test_a_mistake_is_one_sentence_that_names_the_set(tables: object, sentence: 
         parse_trial_sets(tables, "file")
     assert str(caught.value).startswith(sentence)
     assert "\n" not in str(caught.value)
+
+
+def test_a_soak_edits_at_no_step_after_the_last_scan() -> None:
+    """An edit after the session's end is in no log and in no quarantine, rightly."""
+    edits = TrialSet(before=parse_plan("kill driver@1:decided:1"), call=1, sample=2, each=parse_plan('edit "a" "b"'))
+    assert [(one.call, one.sample) for one in widen((edits,)) if one.each] == [(1, 0)]
