@@ -7,7 +7,6 @@ encodes to the same bytes, so that the same events and contents always make the 
 import re
 import struct
 from collections.abc import Iterator
-from typing import Literal
 
 import msgspec
 
@@ -17,6 +16,7 @@ from eventlog.image import Change, decode_owner, encode_change
 from eventlog.image_rows import change_from_row
 from eventlog.image_values import SIZE_MAX
 from eventlog.reader import Origin, StoredEvent, VerbatimEvent
+from eventlog.records import Reason
 from eventlog.values import ContentId, Epoch, LogId, Seq, StreamId
 
 FORMAT = 1
@@ -58,7 +58,6 @@ _LOG_ID = re.compile(r"[0-9a-f]{32}")
 _HEX = re.compile(r"[0-9a-f]{64}")
 _u16, _u32, _u64, _i64 = struct.Struct(">H"), struct.Struct(">I"), struct.Struct(">Q"), struct.Struct(">q")
 RECORD_HEAD = struct.Struct(">BI")
-Reason = Literal["compacted", "lost", "checkpointed"]
 
 
 class Header(msgspec.Struct, frozen=True):

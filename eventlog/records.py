@@ -3,6 +3,7 @@
 What each append makes is a Struct: a frozen dataclass takes up to ten times as long to make."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 
@@ -30,6 +31,10 @@ class Appended(msgspec.Struct, frozen=True):
     seq: Seq
     id: bytes
     hash: bytes
+
+
+Reason = Literal["compacted", "lost", "checkpointed"]
+"""Why a log lacks a content."""
 
 
 class Dropped(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import apsw
 from blake3 import blake3
@@ -21,6 +21,7 @@ from eventlog.carving import carve
 from eventlog.clustering import cluster
 from eventlog.errors import CompactedError, CorruptError, CrashworthyError
 from eventlog.reader import BEGINNING, Origin, Position, Reader, StreamRow, VerbatimEvent
+from eventlog.records import Reason
 from eventlog.recovered import recover_rows
 from eventlog.values import FORMAT, ContentId, LogId, Seq, StreamId
 
@@ -116,11 +117,12 @@ class Sources:
         return dict(sorted(found.items()))
 
     def dropped_reason(self, content: ContentId) -> str | None:
-        """Why the damaged log had given a content up, by the first copy that can tell; None when none does."""
+        """Why the damaged log had given a content up, by the first copy that can tell; None when none does: a reason that no log knows is
+        damage, and tells nothing."""
         for reader in self.readers:
             with contextlib.suppress(CorruptError):
                 reason = reader.dropped_reason(content)
-                if reason is not None:
+                if reason in get_args(Reason):
                     return reason
         return None
 

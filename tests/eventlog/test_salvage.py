@@ -208,6 +208,29 @@ def root_page(path: str, name: str) -> int | None:
         reader.close()
 
 
+@pytest.mark.parametrize("name", ["event_request", "event_driver"])
+def test_the_page_of_another_tree_in_place_of_an_index_is_damage(tmp_path: Path, name: str) -> None:
+    """Also where the index names some rows only, whose entries SQLite's own check does not count."""
+    path = support.make_log(tmp_path)
+    places = [root_page(path, one) for one in (name, "image_change")]
+    support.checkpoint(path)
+    with open(path, "r+b") as file:
+        pages = []
+        for page in places:
+            assert page is not None
+            file.seek((page - 1) * PAGE_BYTES)
+            pages.append(file.read(PAGE_BYTES))
+        for page, data in zip(places, reversed(pages), strict=True):
+            assert page is not None
+            file.seek((page - 1) * PAGE_BYTES)
+            file.write(data)
+    reader = Reader.open(path)
+    try:
+        assert [finding for finding in verify(reader).findings if name in finding.what]
+    finally:
+        reader.close()
+
+
 INDICES = ["sqlite_autoindex_event_1", "sqlite_autoindex_event_2", "sqlite_autoindex_image_change_1", "sqlite_autoindex_blob_1"]
 ONLY_IN_2 = {"sqlite_autoindex_image_change_1"}
 """Format 3 has the rows of this table in the tree of its primary key, and no index beside it."""
@@ -297,6 +320,23 @@ def test_what_compaction_gave_up_is_not_called_lost_and_the_empty_content_is_nev
 
 
 SESSIONS = (STREAM, StreamId("alpha"), StreamId("zeta"))
+
+
+def test_a_reason_that_no_log_knows_is_damage_and_the_content_is_called_lost(tmp_path: Path) -> None:
+    """The flip of one bit in why a content was given up: SQLite's own check says nothing of it to who only reads."""
+    path = support.make_golden_with_checkpoints(tmp_path)
+    tamper(path, "UPDATE dropped SET reason = 'check0ointed'")
+    reader = Reader.open(path)
+    try:
+        assert [finding.what for finding in verify(reader).findings if "dropped" in finding.what]
+    finally:
+        reader.close()
+    repaired = Reader.open(repair(path, tmp_path).path)
+    try:
+        assert {reason for (reason,) in repaired.rows("SELECT reason FROM dropped")} == {"lost"}
+        assert not verify(repaired).findings
+    finally:
+        repaired.close()
 
 
 def make_three_sessions(directory: Path, events_each: int) -> str:
