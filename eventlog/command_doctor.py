@@ -96,6 +96,11 @@ def _stream_lines(stream: KeptStream) -> list[str]:
     lines = [f"{name}: events 1 to {stream.kept} kept"] if stream.kept else [f"{name}: no event could be proved"]
     if stream.session:
         lines[0] += f" as {show_text(stream.prefix)}; the session {show_text(stream.session)} goes on from seq {stream.forked_at}"
+        if stream.forked_at < stream.kept:  # as after a kill in a call: whoever drives a fork would run that call a second time unwarned
+            lines.append(
+                f"note: {show_text(stream.session)} knows nothing of events {stream.forked_at + 1} to {stream.kept}: a call that began "
+                "there may have run, and runs again when a fork is driven; `eventlog show NEWFILE --calls` lists it"
+            )
     elif stream.prefix:
         lines[0] += f" as {show_text(stream.prefix)}; no session goes on from it: {show_text(stream.note)}"
     if stream.kept < stream.lost_to:

@@ -1,6 +1,7 @@
 """`recovery fork` and `recovery place`: a session that goes on from a point of another one, or from a bundle, in a workspace of its own."""
 
 import json
+import os
 
 from eventlog.history import parse_point
 from eventlog.show import show_text
@@ -16,7 +17,13 @@ def fork(
 ) -> int:
     """Make the fork and say how it is driven."""
     point = parse_point(at)
-    return _tell(fork_into(log_path(state_of(log)), session, point, name, state, workspace, settings, ports), as_json)
+    return _tell(fork_into(_log_of(log), session, point, name, state, workspace, settings, ports), as_json)
+
+
+def _log_of(log: str) -> str:
+    """The log file that LOG names: any regular file is one, as `eventlog doctor --repair NEWFILE` makes logs of any name, to fork from."""
+    real = os.path.realpath(log)
+    return real if os.path.isfile(real) else log_path(state_of(log))
 
 
 def place(state: str, workspace: str, as_json: bool, settings: Settings, ports: Ports) -> int:

@@ -63,6 +63,7 @@ def repair(log: str, tmp_path: Path) -> Salvaged:
 def test_an_intact_log_is_salvaged_whole_and_a_session_goes_on_from_its_head(log: str, tmp_path: Path) -> None:
     made = repair(log, tmp_path)
     assert made.is_whole and made.lost == ()
+    assert "knows nothing of" not in run("doctor", log, "--repair", str(tmp_path / "again.sqlite"))[1]
     (stream,) = made.streams
     assert (stream.stream, stream.kept, stream.lost_to, stream.session, stream.forked_at) == (STREAM, 9, 9, STREAM, 9)
     old, new = Reader.open(log), Reader.open(made.path)
@@ -140,6 +141,7 @@ def test_a_lost_content_is_listed_by_its_paths_and_the_session_goes_on_before_it
     reader.close()
     code, out, _ = run("doctor", log, "--repair", str(tmp_path / "again.sqlite"))
     assert code == 1 and f"LOST content: new\\x0a (17 bytes) at {STREAM} seq 4" in out
+    assert f"{STREAM} knows nothing of events 3 to 5: a call that began there may have run, and runs again when a fork is driven" in out
     assert run("doctor", made.path)[0] == 0
 
 

@@ -204,6 +204,20 @@ def test_a_moved_session_is_driven_elsewhere_from_the_bundle_alone(sandbox: Sand
     assert read_contents(sandbox.base / "there") == ENDS
 
 
+def test_what_a_repair_made_is_forked_and_driven_whatever_its_file_is_called(sandbox: Sandbox) -> None:
+    """eventlog/README, "After a repair": NEWFILE is a name of the person's choice."""
+    finished(sandbox)
+    made = sandbox.base / "salvaged.db"
+    run_eventlog("doctor", sandbox.state, "--repair", made)
+    places = ("--state", sandbox.base / "f", "--workspace", sandbox.base / "f-work")
+    opened = sandbox.events()[0].event
+    assert isinstance(opened, events.SessionOpened)
+    forked = sandbox.run("fork", made, "--session", opened.name, "--at", "head", *places)
+    assert forked.code == 0, forked.out + forked.err
+    drive(sandbox, "f")
+    assert read_contents(sandbox.base / "f-work") == ENDS
+
+
 def test_what_cannot_be_placed_or_forked_is_refused_in_one_sentence(sandbox: Sandbox) -> None:
     finished(sandbox)
     own = sandbox.run("place", sandbox.state, "--workspace", sandbox.base / "x")
