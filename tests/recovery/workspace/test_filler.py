@@ -1,5 +1,6 @@
 """Two processes fill the staged trees of a large restore: dealt out purely, and killed at any instant of either, also while both work."""
 
+import errno
 import os
 import select
 import signal
@@ -215,6 +216,26 @@ def test_rule_R1_a_shared_restore_killed_at_every_instant_of_either_process_conv
             assert os.listdir(space.root) == ["same"], "nothing of a stretch is placed before all of it is done"
         check()
     assert instant > {("", False): 30, ("", True): 80, (ROLE, False): 8, (ROLE, True): 20}[role, audit], "the kills do not reach the work"
+
+
+@pytest.mark.usefixtures("shared")
+def test_where_no_process_is_to_be_had_one_makes_all(tmp_path: Path) -> None:
+    """As under a limit of processes: what a restore needs is the room, not a helper."""
+    space, plan, check = begin(tmp_path)
+
+    def refuse(name: str, _: tuple[object, ...]) -> None:
+        if name == "os.fork":
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    def work() -> None:
+        before = len(os.listdir("/proc/self/fd"))
+        sys.addaudithook(refuse)
+        apply_shared(space, plan)
+        os._exit(0 if len(os.listdir("/proc/self/fd")) == before else 4)
+
+    assert os.waitstatus_to_exitcode(run_in_child(work)) == 0
+    assert sorted(os.listdir(os.path.join(space.root, "second"))) == ["g", "h"]
+    check()
 
 
 @pytest.mark.usefixtures("shared")
