@@ -363,6 +363,11 @@ def _has_no_inodes(path: str) -> bool:
     return room.f_files > 0 and room.f_favail == 0
 
 
+def advise_doctor(name: str) -> str:
+    """What ends the sentence about a database that cannot be read: `verify` could only say it again, `doctor` says what is left."""
+    return f"; keep a copy and run `eventlog doctor {name}`"
+
+
 def translate(error: apsw.Error, path: str, name: str | None = None) -> Exception:
     """The typed error for an SQLite error outside COMMIT: busy is not fenced, full is not corrupt (L7). It says `name`, as shown, where
     the log is known by another one than the path's."""
@@ -380,7 +385,7 @@ def translate(error: apsw.Error, path: str, name: str | None = None) -> Exceptio
                 f"{name}: this is a bundle; `eventlog import NEWLOG {name} --new --dry-run` checks it, and takes it in without --dry-run"
             )
         case apsw.CorruptError() | apsw.NotADBError():
-            return CorruptError(f"{name}: the database is damaged ({error}); keep a copy and run `eventlog verify {name}`")
+            return CorruptError(f"{name}: the database is damaged ({error}){advise_doctor(name)}")
         case apsw.ConstraintError():
             return CorruptError(f"{name}: the log refused a change that no sound log allows ({error}); run `eventlog verify {name}`")
         case apsw.CantOpenError() if _has_no_inodes(path):

@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Iterator
 
 from eventlog.anchor import Anchor, check_anchor, check_owner
+from eventlog.connection import advise_doctor
 from eventlog.copying import copy_log
 from eventlog.diagnosis import Diagnosis, Harm, can_be_opened, describe_uses, judge_files
 from eventlog.errors import BusyError, CorruptError, LogMissingError
@@ -41,7 +42,8 @@ def _judge_inside(path: str, anchor: Anchor | None, anchor_path: str) -> list[Di
         except BusyError as error:
             return [Diagnosis("locked", str(error), name, "nothing lost", "wait until its driver rests, and look again")]
         except (CorruptError, LogMissingError) as error:
-            what = f"the log cannot be opened: {_in_place(str(error), directory, path)}"
+            said = _in_place(str(error), directory, path).removesuffix(advise_doctor(name))  # whoever reads this has run it
+            what = f"the log cannot be opened: {said}"
             return [Diagnosis("cannot_be_opened", what, name, "events lost", _repair(name))]
         try:
             if anchor is not None:

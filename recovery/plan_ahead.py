@@ -12,6 +12,7 @@ from recovery.labels import BEHIND, INTERRUPTS, NOT_ACTED_ON, Label
 from recovery.person_restore import undone_calls
 from recovery.space.records import LedgerState
 from recovery.state import AttemptState, CallState, SessionState, replace
+from recovery.words import describe_way_on
 
 NEEDED = "then a person is needed"
 _INTERRUPTING = INTERRUPTS | {Label.INTERRUPT_RESTORED}
@@ -108,7 +109,8 @@ def _describe(state: SessionState, own: str) -> Ahead:
             return Ahead(said, (ways,), True)
         case ScriptDone() if not state.opened.script:
             said = "then the drive stops with exit 78: the session has no script, and only `recovery drive --finish` ends it"
-            return Ahead(said, (f"`recovery drive {own} --finish` ends it, for good",), True)
+            goes_on = f"{describe_way_on(False, own)} goes on, as do `recovery image` and `recovery restore`"
+            return Ahead(said, (goes_on, f"`recovery drive {own} --finish` ends it, for good"), True)
         case ScriptDone():
             return Ahead("then the session finishes, for good: nothing can be recorded or restored in it after that")
 

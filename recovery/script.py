@@ -214,7 +214,8 @@ def _path(table: Mapping[str, Any], where: str) -> bytes:
     path = decode_bytes(table["path"], f"{where}: path")
     components = path.split(b"/")
     if b"\0" in path or any(component in (b"", b".", b"..") for component in components):
-        raise MisuseError(f"{where}: path {path!r} must be relative, inside the workspace, without empty, '.' or '..' parts")
+        shown = path.decode("utf-8", "surrogateescape")
+        raise MisuseError(f"{where}: path {shown!r} must be relative, inside the workspace, without empty, '.' or '..' parts")
     return path
 
 

@@ -74,6 +74,20 @@ def test_an_empty_file_and_what_is_no_log_are_told(log: str, tmp_path: Path) -> 
     assert code == 1 and "not a regular file" in out and err == ""
 
 
+@pytest.mark.parametrize("offset", [5, 30])
+def test_a_database_that_cannot_be_read_sends_to_doctor_and_doctor_never_to_itself(log: str, offset: int) -> None:
+    """A command that answers with its own name as the next one leads nowhere."""
+    with open(log, "r+b") as file:
+        file.seek(offset)
+        file.write(b"\xff")
+    code, out, err = run("verify", log)
+    assert code == 1 and out == "" and "the database is damaged" in err
+    assert f"`eventlog doctor {log}`" in err and "eventlog verify" not in err
+    code, out, err = run("doctor", log)
+    assert code == 1 and err == "" and f"`eventlog doctor {log} --repair NEWFILE`" in out
+    assert f"`eventlog doctor {log}`" not in out and "eventlog verify" not in out
+
+
 def test_damage_is_told_where_it_is_and_how_bad_it_is(log: str) -> None:
     tamper(log, "UPDATE event SET payload = '{}' WHERE seq = 6")
     (found,) = ask(log)

@@ -50,3 +50,12 @@ def test_calls_that_the_log_lost_are_asked_about_and_count_as_interrupted_once_t
     made.restore("log_behind_restore")
     made.add(events.CallSettled(0, 2, 1, "interrupted", "log_behind_restore", "", None, None, EMPTY, []))
     assert count_calls(made.state()) == {"finished": 1, "interrupted": 1}
+
+
+def test_a_session_without_a_script_is_told_that_its_program_goes_on_before_the_command_that_ends_it() -> None:
+    """Whoever follows the first command must not end a session whose program has more to ask for."""
+    ahead = look_ahead(History(calls=0).state(), [Label.SETTLED], None, "S")
+    assert ahead.stops and "has no script" in ahead.then
+    goes_on, ends = ahead.commands
+    assert goes_on.startswith("the program that opened it, started again (`open_session`), goes on")
+    assert ends == "`recovery drive S --finish` ends it, for good"

@@ -55,7 +55,7 @@ BAD: dict[str, tuple[str | bytes, str]] = {
     "mode too big": (TOP + '[[call]]\ntool = "write"\npath = "a"\ncontent = ""\nmode = 0o10000\n', "mode must be between 0o0 and 0o7777"),
     "mode negative": (TOP + '[[call]]\ntool = "write"\npath = "a"\ncontent = ""\nmode = -1\n', "mode must be between"),
     "path absolute": (TOP + '[[call]]\ntool = "write"\npath = "/etc/x"\ncontent = ""\n', "must be relative, inside the workspace"),
-    "path up": (TOP + '[[call]]\ntool = "write"\npath = "a/../../x"\ncontent = ""\n', "must be relative, inside the workspace"),
+    "path up": (TOP + '[[call]]\ntool = "write"\npath = "a/../../x"\ncontent = ""\n', "path 'a/../../x' must be relative"),
     "path empty": (TOP + '[[call]]\ntool = "write"\npath = ""\ncontent = ""\n', "must be relative, inside the workspace"),
     "path with NUL": (TOP + '[[call]]\ntool = "write"\npath = "a\\u0000"\ncontent = ""\n', "must be relative, inside the workspace"),
     "edit without new": (TOP + '[[call]]\ntool = "edit"\npath = "a"\nold = "x"\n', "call 1: new is missing"),
