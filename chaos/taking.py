@@ -210,8 +210,6 @@ TAKING = {
     "ledger exchanged": Taking(_exchange_ledger, lambda place: OTHER_SPACE in _read_lines(place.ledger)[0][1]),
     "log": Taking(_put_back_log, _is_log_put_back),
     "machine": Taking(_lose_machine, lambda place: place.boot.is_file() and not place.work.exists() and not place.ledger.parent.exists()),
-
-
     "checkpoint": Taking(_damage_manifest, lambda place: bool(_find_damaged(place, "manifests"))),
     "checkpoint content": Taking(_damage_content, lambda place: bool(_find_damaged(place, "contents"))),
     "files": Taking(_remove_all, lambda place: _is_empty(place.work)),

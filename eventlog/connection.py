@@ -173,6 +173,18 @@ def expected_triggers(log_format: int) -> dict[str, str]:
     return made
 
 
+def expected_indices(log_format: int) -> dict[str, str]:
+    """The statement of every index that is made by name in a log of a format, likewise."""
+    made = re.finditer(r"CREATE (?:UNIQUE )?INDEX (\w+).*?(?=;)", schema_of(log_format), re.DOTALL)
+    return {found[1]: found[0] for found in made}
+
+
+def expected_tables(log_format: int) -> dict[str, str]:
+    """The statement of every table of a format, by name: that of a log which was made in an older one may have other words."""
+    made = re.finditer(r"CREATE TABLE (\w+) [^;]*", schema_of(log_format))
+    return {found[1]: found[0] for found in made}
+
+
 def read_trigger(connection: apsw.Connection, trigger: str, name: str) -> str:
     """The statement that makes a trigger of this log. Raises CorruptError when the log lacks it: append-only rests on it."""
     found = connection.execute("SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND name = ?", (trigger,)).fetchall()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import msgspec
 
 from eventlog import events
-from eventlog.connection import expected_triggers
+from eventlog.connection import expected_indices, expected_tables, expected_triggers
 from eventlog.errors import CorruptError, UncertainCommitError
 from eventlog.excludes import first_excludes, stream_excludes
 from eventlog.findings import Finding
@@ -22,6 +22,7 @@ from eventlog.verify_blobs import BlobMark, BlobWalk, check_blobs, check_content
 from eventlog.verify_forks import check_fork
 
 _SQLITE_IOERR = 10
+_INDICES = "SELECT name, tbl_name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -117,9 +118,9 @@ def _check_triggers(reader: Reader) -> Iterator[Finding]:
 
 def _check_rules(reader: Reader) -> Iterator[Finding]:
     """The CHECKs of the tables. SQLite's own check leaves them out on a handle that only reads: there they are not even parsed
-    (sqlite3AddCheckConstraint in its build.c)."""
-    for table, sql in reader.rows("SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND sql LIKE '%CHECK%' ORDER BY name"):
-        for rule in list_rules(str(sql)):
+    (sqlite3AddCheckConstraint in its build.c). They are those of the format: what the file itself says of its tables may be damaged too."""
+    for table, sql in expected_tables(reader.format).items():
+        for rule in list_rules(sql):
             ((broken,),) = reader.rows(f"SELECT count(*) FROM {table} WHERE NOT ({rule})")
             if broken:
                 yield Finding("database", f"{broken} rows of the table {table} are not as it demands: {rule}")
@@ -142,14 +143,20 @@ def _check_database(reader: Reader) -> Iterator[Finding]:
     yield from _check_triggers(reader)
     yield from _check_pages(reader)
     yield from _check_rules(reader)
-    yield from _check_partial_indices(reader)
+    yield from _check_indices(reader)
 
 
-def _check_partial_indices(reader: Reader) -> Iterator[Finding]:
-    """An index of some rows names those and no others. SQLite's own check of 3.54 does not count the entries of such an index."""
-    partial = "SELECT name, tbl_name, sql FROM sqlite_schema WHERE type = 'index' AND sql LIKE '% WHERE %' ORDER BY name"
-    for name, table, sql in reader.rows(partial):
-        condition = str(sql).partition(" WHERE ")[2]
+def _check_indices(reader: Reader) -> Iterator[Finding]:
+    """Every index is there, word for word: one of them refuses a request's second admission. One of some rows names those and no others,
+    which SQLite's own check of 3.54 does not count."""
+    found = {str(name): (str(table), str(sql)) for name, table, sql in reader.rows(_INDICES)}
+    for name, expected in expected_indices(reader.format).items():
+        table, sql = found.get(name, ("", ""))
+        if sql != expected:
+            state = "has other words than it must" if name in found else "is missing"
+            yield Finding("database", f"the index {name} {state}: what it refuses could be done since")
+            continue
+        condition = sql.partition(" WHERE ")[2]
         asked = [f"SELECT count(*), total(rowid) FROM {table} {how} WHERE {condition}" for how in (f"INDEXED BY {name}", "NOT INDEXED")]
         if reader.rows(asked[0]) != reader.rows(asked[1]):
             yield Finding("database", f"the index {name} does not name the rows of {table} that it must: {condition}")

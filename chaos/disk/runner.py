@@ -1,13 +1,12 @@
 """The runner of the mode `disk`: the plain one, but that a clean run counts what a driver does to its disk, and no steps."""
 
-import gc
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from chaos.answering import Answer, answer_lines
+from chaos.answering import Answer
 from chaos.disk import inodes
 from chaos.disk.enumerate import find_next_epoch, format_counts, make_action
 from chaos.disk.fault import COUNT, INODES, DiskFault
@@ -17,9 +16,9 @@ from chaos.judging import OracleProcess
 from chaos.powerloss.loops import find_lack
 from chaos.results import Action, Recording, Trial, Verdict
 from chaos.scenario import Scenario, from_json
+from chaos.serving import serve
 from chaos.trees import empty_tree
 from chaos.trial import Bench, read_kill_mark, run_trial
-from recovery.space.kernel import become_subreaper, name_process
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -52,18 +51,10 @@ def record_disk(bench: Bench, scenario: Scenario, prefix: tuple[Action, ...], di
     return Recording(scenario.name, lines, result, read_kill_mark(place), prefix, saved)
 
 
-def serve() -> None:
-    """Answer until standard input ends."""
-    become_subreaper()
-    name_process("chaos disk")
-    oracle = OracleProcess([entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")])
+def begin(oracle: OracleProcess) -> Callable[[bytes], Answer]:
+    """What answers its requests."""
     bench = Bench(oracle)
-    gc.collect()
-    gc.freeze()  # what is here now is shared by every fork and need not be looked at again
-    try:
-        answer_lines(lambda line: _answer(bench, line))
-    finally:
-        oracle.close()
+    return lambda line: _answer(bench, line)
 
 
 def _answer(bench: Bench, line: bytes) -> Answer:
@@ -82,4 +73,4 @@ def _answer(bench: Bench, line: bytes) -> Answer:
 
 
 if __name__ == "__main__":
-    serve()
+    serve("chaos disk", begin)

@@ -1,21 +1,20 @@
 """The runner of the mode `crosscheck`. It speaks the zygote's protocol (chaos/zygote_client.py) in a mount namespace of its own."""
 
 import encodings.ascii  # noqa: F401 - else every fork imports it by itself, with the first file it opens as ASCII
-import gc
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from chaos.answering import Answer, answer_lines
+from chaos.answering import Answer
 from chaos.judging import OracleProcess
 from chaos.powerloss.copies import ENTRY
 from chaos.powerloss.crosscheck import record_copies, run_copy
 from chaos.results import Action, Trial
 from chaos.scenario import from_json
+from chaos.serving import serve
 from chaos.trial import Bench
-from recovery.space.kernel import become_subreaper, name_process
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -27,18 +26,10 @@ class _Request(msgspec.Struct, frozen=True):
     converges_to: dict[str, Any] = {}
 
 
-def serve() -> None:
-    """Answer until standard input ends."""
-    become_subreaper()
-    name_process("chaos crosscheck")
-    oracle = OracleProcess([entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")])
+def begin(oracle: OracleProcess) -> Callable[[bytes], Answer]:
+    """What answers its requests."""
     bench = Bench(oracle)
-    gc.collect()
-    gc.freeze()
-    try:
-        answer_lines(lambda line: _answer(bench, line))
-    finally:
-        oracle.close()
+    return lambda line: _answer(bench, line)
 
 
 def _answer(bench: Bench, line: bytes) -> Answer:
@@ -54,4 +45,4 @@ def _answer(bench: Bench, line: bytes) -> Answer:
 
 
 if __name__ == "__main__":
-    serve()
+    serve("chaos crosscheck", begin)

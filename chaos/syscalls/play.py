@@ -174,9 +174,11 @@ class SyscallPlay:
             self._open_gate()
 
             def is_over() -> bool:
+                if self._kinds is None and attached.is_held():
+                    self._kinds = self.read_kinds()  # before the kill: the driver goes on as soon as it sees it
                 has_helper_ended = attached.has_ended()  # asked first, and always: it kills who is held
                 if has_helper_ended and self._kinds is None:
-                    self._kinds = self.read_kinds()  # at once: the driver may go on
+                    self._kinds = self.read_kinds()  # killed before its call: at once
                 return has_helper_ended and process.poll() is not None
 
             wait_until(is_over, DRIVER_SECS, f"driver 1 and its {self._role} to end")

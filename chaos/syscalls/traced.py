@@ -111,9 +111,13 @@ class Attached:
             self._tracer = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=errors)
         wait_until(lambda: f"Process {pid} attached" in read_text(said), TRACER_SECS, f"strace to attach to process {pid}")
 
+    def is_held(self) -> bool:
+        """Whether strace holds the process after its target: nothing of it goes on, and who waits for it waits."""
+        return self._code is None and is_held(self._trace, self._target)
+
     def has_ended(self) -> bool:
         """Whether the process has ended. Kills it where strace holds it after its target."""
-        if self._code is None and is_held(self._trace, self._target):
+        if self.is_held():
             self._code = self._kill_held()
         return _is_readable(self._descriptor)
 

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from chaos.processes import end_everything
 from chaos.results import OracleVerdict, Verdict
 from chaos.target.log_check import LogCheck
 from chaos.target.place import TargetPlace, make_environment, make_place
@@ -72,6 +73,8 @@ class Checker:
             return OracleVerdict(CHECK, Verdict.UNKNOWN, f"the check did not end within {self._target.patience_secs:g} s")
         except OSError as error:
             return OracleVerdict(CHECK, Verdict.UNKNOWN, f"the check does not start: {error.strerror}")
+        finally:
+            end_everything(os.getpid(), self.pid)  # what it left running would be told of the next trial's target
         place.output(0).write_bytes(done.stdout)
         place.errors(0).write_bytes(done.stderr)
         verdict = WORDS.get(done.returncode, Verdict.UNKNOWN)

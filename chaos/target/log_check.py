@@ -11,7 +11,7 @@ from chaos.results import OracleVerdict, Verdict
 from chaos.target.place import TargetPlace
 from chaos.target.target import CHECK
 from chaos.trees import remove_tree
-from eventlog.errors import CrashworthyError
+from eventlog.errors import CrashworthyError, MisuseError
 from eventlog.reader import Reader
 
 LOG = "log.sqlite"
@@ -74,7 +74,9 @@ def read_session(log: Path, copies: Path) -> KnownSession:
             if not file.name.endswith("-shm"):
                 shutil.copyfile(file, copies / file.name)
         with contextlib.closing(Reader.open(str(copies / LOG))) as reader:
-            stream = next(row.id for row in reader.streams() if row.origin is None and row.parent is None)
+            stream = next((row.id for row in reader.streams() if row.origin is None and row.parent is None), None)
+            if stream is None:
+                raise MisuseError(f"{log}: holds no session that began in it, only forks or imported ones; give --check CMD")
             events = [stored.event for stored in reader.events(stream)]
         # What the session was opened for, not what it came to: calls that are missing at its end are no shorter script.
         script = len(getattr(events[0], "script", ())) if events else 0

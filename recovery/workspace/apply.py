@@ -242,11 +242,7 @@ def _perform_stretch(worker: _Worker, trees: Sequence[Tree]) -> None:
             for directory in tree.directories:
                 _perform(worker, directory)
             aside.append(_put_aside(worker))
-        mine, others = deal(trees)
-        with Filler(lambda: _fill(worker, aside, others)) as filler:
-            made = _fill(worker, aside, mine)
-            made += filler.wait_done()
-        for number, some in made:
+        for number, some in _fill_together(worker, aside, trees):
             aside[number].made += some
         for tree in trees:
             worker.staged = aside.pop(0)
@@ -254,6 +250,17 @@ def _perform_stretch(worker: _Worker, trees: Sequence[Tree]) -> None:
     finally:
         for one in aside:
             one.close()
+
+
+def _fill_together(worker: _Worker, aside: Sequence[_Staged], trees: Sequence[Tree]) -> list[tuple[int, list[Made]]]:
+    """Fill the trees that are aside: half of them by a second process, all of them by this one where none is to be had."""
+    mine, others = deal(trees)
+    try:
+        filler = Filler(lambda: _fill(worker, aside, others))
+    except OSError:  # a limit of processes, say: a restore must come to its end under it too
+        return _fill(worker, aside, [*mine, *others])
+    with filler:
+        return _fill(worker, aside, mine) + filler.wait_done()
 
 
 def _put_aside(worker: _Worker) -> _Staged:

@@ -39,12 +39,18 @@ Work = Callable[[], Sequence[tuple[int, list[Made]]]]
 
 
 class Filler:
-    """A forked process that does `work`. A context manager: left, the process has ended and is reaped, killed if need be."""
+    """A forked process that does `work`. A context manager: left, the process has ended and is reaped, killed if need be. Making one raises
+    OSError where no process is to be had."""
 
     def __init__(self, work: Work) -> None:
         reading, writing = os.pipe()
         parent = os.getpid()
-        self._pid = os.fork()
+        try:
+            self._pid = os.fork()
+        except OSError:
+            os.close(reading)
+            os.close(writing)
+            raise
         if self._pid == 0:
             os.close(reading)
             _run(work, writing, parent)

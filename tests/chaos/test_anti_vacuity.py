@@ -44,7 +44,12 @@ CASES = {
 }
 """A mode each, and the other level."""
 
-ELSEWHERE = {"corrupt": "tests/chaos/corrupt", "disk": "tests/chaos/disk", "powerloss": "tests/chaos/powerloss"}
+ELSEWHERE = {
+    "corrupt": "tests/chaos/corrupt",
+    "crosscheck": "tests/chaos/powerloss",
+    "disk": "tests/chaos/disk",
+    "powerloss": "tests/chaos/powerloss",
+}
 """Modes with trials of another kind: what else may pass there without having proved anything is tested beside them."""
 SEARCHES = {"random", "pairwise", "twice"}
 """Modes that draw or combine the plans of the others, played and judged by the same code."""

@@ -9,9 +9,9 @@ label rightly shows which.
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from chaos.oracle.history_digest import VOLATILE, history_digest, normalised_events
@@ -62,7 +62,7 @@ def digests(runs: list[Run], volatile: frozenset[str] = VOLATILE) -> set[str | N
 def as_of_another_boot(run: Run) -> Run:
     """A run as it would be recorded after a restart of the machine."""
     log_id, stream = run
-    return log_id, msgspec.structs.replace(stream, events=tuple(map(rebooted, stream.events)))
+    return log_id, replace(stream, events=tuple(map(rebooted, stream.events)))
 
 
 def rebooted(event: Event) -> Event:
@@ -71,7 +71,7 @@ def rebooted(event: Event) -> Event:
         payload["boot_id"] = "another"
     if "identity" in payload:
         payload["identity"] = payload["identity"] | {"boot_id": "another"}
-    return msgspec.structs.replace(event, payload=payload)
+    return replace(event, payload=payload)
 
 
 def test_twenty_equal_runs_have_one_digest(runs: list[Run]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from eventlog import codec, events
 from eventlog.carving import carve
-from eventlog.connection import PAGE_BYTES
+from eventlog.connection import PAGE_BYTES, create, expected_indices, expected_tables
 from eventlog.errors import CorruptError, LogMissingError, MisuseError
 from eventlog.image import Entry, diff, put_change
 from eventlog.ports import CountingIds, FakeClock
@@ -229,6 +229,47 @@ def test_the_page_of_another_tree_in_place_of_an_index_is_damage(tmp_path: Path,
     reader = Reader.open(path)
     try:
         assert [finding for finding in verify(reader).findings if name in finding.what]
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize(("change", "state"), [("DROP INDEX event_request", "is missing"), (
+    "DROP INDEX event_request; CREATE INDEX event_request ON event (stream, json_extract(payload, '$.request_id')) "
+    "WHERE kind = 'input_admitted'", "has other words than it must",
+)])  # fmt: skip
+def test_a_log_that_lost_what_refuses_a_second_admission_is_damaged(tmp_path: Path, change: str, state: str) -> None:
+    path = support.make_log(tmp_path)
+    handle = apsw.Connection(path)
+    handle.execute(change)
+    handle.close()
+    reader = Reader.open(path)
+    try:
+        assert [finding.what for finding in verify(reader).findings] == [
+            f"the index event_request {state}: what it refuses could be done since"
+        ]
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize("log_format", [1, 2, 3])
+def test_the_statements_that_a_log_is_compared_with_are_those_that_it_is_made_by(tmp_path: Path, log_format: int) -> None:
+    handle = create(str(tmp_path / "log.sqlite"), log_format)
+    found = {(kind, name): sql for kind, name, sql in handle.execute("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL")}
+    handle.close()
+    for kind, expected in ("index", expected_indices(log_format)), ("table", expected_tables(log_format)):
+        assert {name: sql for (one, name), sql in found.items() if one == kind} == expected
+
+
+def test_rows_are_held_against_the_rules_of_the_format_whatever_the_file_says_of_its_tables(tmp_path: Path) -> None:
+    path = support.make_golden_with_checkpoints(tmp_path)
+    tamper(path, "UPDATE dropped SET reason = 'check0ointed'")
+    handle = apsw.Connection(path)
+    handle.pragma("writable_schema", True)
+    handle.execute("UPDATE sqlite_schema SET sql = replace(sql, 'checkpointed', 'check0ointed') WHERE name = 'dropped'")
+    handle.close()
+    reader = Reader.open(path)
+    try:
+        assert [finding.what for finding in verify(reader).findings if "dropped" in finding.what]
     finally:
         reader.close()
 

@@ -1,7 +1,8 @@
 """The rule of the mode `corrupt`, on answers made by hand: each way to break it is a failure, and nothing compared is unknown."""
 
 
-import msgspec
+from dataclasses import replace
+
 import pytest
 
 from chaos.corrupt.commands import Said
@@ -20,7 +21,7 @@ TRACE = 'Traceback (most recent call last)\n  File "x.py"\nValueError: x\n'
 
 
 def put(name: int, **changes: object) -> tuple[Said, ...]:
-    return tuple(msgspec.structs.replace(one, **changes) if number == name else one for number, one in enumerate(INTACT))  # type: ignore[arg-type]
+    return tuple(replace(one, **changes) if number == name else one for number, one in enumerate(INTACT))  # type: ignore[arg-type]
 
 
 def test_equal_answers_are_harmless_and_an_error_with_a_way_out_is_detection() -> None:
@@ -55,18 +56,18 @@ def test_each_silent_or_broken_answer_is_a_failure(number: int, changes: dict[st
 
 
 def test_a_shorter_history_passes_only_where_it_is_a_beginning_and_the_anchor_says_so() -> None:
-    cut = msgspec.structs.replace(ANCHORED, code=1, out="cut tail: the anchor names seq 3\n")
-    short = (msgspec.structs.replace(SHOW, out="one\ntwo\n"), msgspec.structs.replace(VERIFY, out="sound: 2 events\n"), cut, *INTACT[3:])
+    cut = replace(ANCHORED, code=1, out="cut tail: the anchor names seq 3\n")
+    short = (replace(SHOW, out="one\ntwo\n"), replace(VERIFY, out="sound: 2 events\n"), cut, *INTACT[3:])
     verdict, end = judge_answers(INTACT, short)
     assert (verdict.verdict, end) == (Verdict.PASS, "cut tail")
-    for wrong in ((msgspec.structs.replace(SHOW, out="one\nthree\n"), *short[1:]), (short[0], short[1], ANCHORED, *short[3:])):
+    for wrong in ((replace(SHOW, out="one\nthree\n"), *short[1:]), (short[0], short[1], ANCHORED, *short[3:])):
         assert judge_answers(INTACT, wrong)[0].verdict is Verdict.FAIL
 
 
-@pytest.mark.parametrize("show", [SHOW, msgspec.structs.replace(SHOW, out=""), msgspec.structs.replace(SHOW, code=1, out="", err=TOLD)])
+@pytest.mark.parametrize("show", [SHOW, replace(SHOW, out=""), replace(SHOW, code=1, out="", err=TOLD)])
 def test_other_files_are_no_cut_tail_where_the_history_is_not_a_shorter_one(show: Said) -> None:
-    told = msgspec.structs.replace(ANCHORED, code=1, out="a content is another one\n")
-    for wrong in (msgspec.structs.replace(CHECKOUT, tree={"a": "2"}), msgspec.structs.replace(DIFF, out="M b\n")):
+    told = replace(ANCHORED, code=1, out="a content is another one\n")
+    for wrong in (replace(CHECKOUT, tree={"a": "2"}), replace(DIFF, out="M b\n")):
         now = (show, VERIFY, told, *(wrong if one.command == wrong.command else one for one in INTACT[3:]))
         assert judge_answers(INTACT, now)[0].verdict is Verdict.FAIL
 

@@ -118,6 +118,13 @@ def test_whoever_outlives_a_finished_target_is_a_failure(runner: TargetZygote, t
     assert "is not right already: processes: processes [" in recording.result.reason
 
 
+@pytest.mark.parametrize("kind", ["main", "tree"])
+def test_what_a_check_leaves_running_is_no_process_of_the_next_trial(runner: TargetZygote, tmp_path: Path, kind: str) -> None:
+    target = of_script(SOUND, "sleep 3600 > rest 2>&1 & " + CHECK, kill=kind, quiet_secs=0.5)
+    results = [kill(runner, target, tmp_path / str(number), HALF) for number in range(2)]
+    assert [(result.verdict, result.reason) for result in results] == [(Verdict.PASS, "")] * 2
+
+
 def test_a_target_that_does_not_finish_is_a_failure_by_liveness(runner: TargetZygote, tmp_path: Path) -> None:
     script = '[ ! -e begun ] || { echo "begun before" >&2; exit 3; }; touch begun; "$CHAOS_ANNOUNCE" half; echo whole > done'
     result = kill(runner, of_script(script, starts=2), tmp_path / "trial", HALF)

@@ -74,6 +74,18 @@ def test_a_session_whose_driver_died_is_driven_to_its_end(sandbox: Sandbox, warm
     assert [line.split()[:2] for line in out.splitlines() if line.startswith("ACK")] == [["ACK", "1"], ["ACK", "2"]]
 
 
+def test_old_output_that_cannot_be_removed_stops_nobody(sandbox: Sandbox) -> None:
+    """It is removed when the driver has been told to begin: "nothing was started" would be untrue."""
+    two_calls(sandbox)
+    directory = sandbox.state / "redrive"
+    (directory / "out-0").mkdir(parents=True)
+    for epoch in range(1001, 1021):
+        (directory / f"out-{epoch}").write_text("")
+    redrive(sandbox)
+    assert (directory / "out-0").is_dir() and record(sandbox).is_finished
+    assert [one.ended for one in record(sandbox).attempts] == ["exit 0"]
+
+
 def test_a_driver_that_is_killed_is_followed_by_the_next_one(sandbox: Sandbox) -> None:
     """Killed at its commit: adopted by the next driver, which the redriver starts at once."""
     two_calls(sandbox)

@@ -1,5 +1,6 @@
 """Two processes fill the staged trees of a large restore: dealt out purely, and killed at any instant of either, also while both work."""
 
+import errno
 import os
 import select
 import signal
@@ -11,6 +12,7 @@ import pytest
 
 from eventlog import steps
 from eventlog.errors import CorruptError, RestoreIncompleteError
+from recovery.space.marks.descendants import list_children
 from recovery.workspace import dealing, staged
 from recovery.workspace.actions import Action, MakeDirectory, PlaceDirectory, PlaceFile, RestorePlan, StageDirectory
 from recovery.workspace.apply import apply_plan
@@ -218,7 +220,28 @@ def test_rule_R1_a_shared_restore_killed_at_every_instant_of_either_process_conv
 
 
 @pytest.mark.usefixtures("shared")
+def test_where_no_process_is_to_be_had_one_makes_all(tmp_path: Path) -> None:
+    """As under a limit of processes: what a restore needs is the room, not a helper."""
+    space, plan, check = begin(tmp_path)
+
+    def refuse(name: str, _: tuple[object, ...]) -> None:
+        if name == "os.fork":
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    def work() -> None:
+        before = len(os.listdir("/proc/self/fd"))
+        sys.addaudithook(refuse)
+        apply_shared(space, plan)
+        os._exit(0 if len(os.listdir("/proc/self/fd")) == before else 4)
+
+    assert os.waitstatus_to_exitcode(run_in_child(work)) == 0
+    assert sorted(os.listdir(os.path.join(space.root, "second"))) == ["g", "h"]
+    check()
+
+
+@pytest.mark.usefixtures("shared")
 def test_what_stops_the_filler_stops_the_restore_by_name(space: Space) -> None:
+    children = list_children(os.getpid())
     space.replace_tree(WANTED)
     target = space.snapshot()
     space.replace_tree(PRESENT)
@@ -229,14 +252,14 @@ def test_what_stops_the_filler_stops_the_restore_by_name(space: Space) -> None:
         file.write(b"?")  # the last content is of the second half
     with pytest.raises(CorruptError, match="second/h"):
         apply_plan(plan, root=space.root, side=space.side, quarantine_directory=QUARANTINE, pack=pack, is_shared=True)
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert list_children(os.getpid()) == children, "the filler has ended and is reaped"
     assert space.restore(target).restored > 0 and space.scan() == target
 
 
 @pytest.mark.usefixtures("shared")
 def test_a_worker_that_fails_leaves_no_filler_behind(space: Space) -> None:
     """The filler stands at a step and would stand there for ever."""
+    children = list_children(os.getpid())
     space.replace_tree(WANTED)
     target = space.snapshot()
     space.replace_tree(PRESENT)
@@ -253,8 +276,7 @@ def test_a_worker_that_fails_leaves_no_filler_behind(space: Space) -> None:
         steps.install(None)
         os.close(reading)
         os.close(writing)
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert list_children(os.getpid()) == children, "the filler has ended and is reaped"
     assert space.restore(target).restored > 0 and space.scan() == target
 
 
