@@ -15,6 +15,7 @@ from eventlog.errors import CorruptError, UncertainCommitError
 from eventlog.excludes import first_excludes, stream_excludes
 from eventlog.findings import Finding
 from eventlog.image import Entry, Image, check_image, fold_into, root_hash
+from eventlog.pointer_map import find_silent_entries
 from eventlog.reader import BEGINNING, Position, Reader, StoredEvent, StreamRow
 from eventlog.show import show_text
 from eventlog.values import ContentId, Seq, StreamId
@@ -144,6 +145,8 @@ def _check_database(reader: Reader) -> Iterator[Finding]:
     yield from _check_pages(reader)
     yield from _check_rules(reader)
     yield from _check_indices(reader)
+    if silent := find_silent_entries(reader):
+        yield Finding("database", f"the pointer map says nothing of {silent} pages: free pages could not be given back")
 
 
 def _check_indices(reader: Reader) -> Iterator[Finding]:
