@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -208,6 +209,28 @@ def root_page(path: str, name: str) -> int | None:
         return int(str(found[0][0])) if found else None
     finally:
         reader.close()
+
+
+def test_no_index_is_called_damaged_because_a_driver_starts_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verify holds no transaction from one question to the next: an index and its table are compared in one."""
+    path = support.make_log(tmp_path)
+    writer, reader = support.open_writer(path, first_id=9_000_000), Reader.open(path)
+    rows, epochs = reader.rows, iter(range(100, 200))
+
+    def ask_and_start(sql: str, *bindings: Any) -> Any:
+        found = rows(sql, *bindings)
+        if "INDEXED BY" in sql:
+            epoch = next(epochs)
+            writer.raise_floor(STREAM, Epoch(epoch), support.started(f"n{epoch}"))
+        return found
+
+    monkeypatch.setattr(reader, "rows", ask_and_start)
+    try:
+        assert [finding for finding in verify(reader).findings if "index" in finding.what] == []
+        assert next(epochs) > 100, "drivers have started"
+    finally:
+        reader.close()
+        writer.close()
 
 
 def test_an_empty_pointer_map_is_damage_that_costs_nothing(tmp_path: Path) -> None:
