@@ -23,7 +23,8 @@ _FRAME_HEAD = struct.Struct(">6I")
 
 def find_silent_entries(reader: Reader) -> int:
     """How many pages have no entry in the pointer map, as far as it lies in the database file; a page of it that the WAL holds is SQLite's
-    concern, which compares that with its checksum. Needs no transaction: once a page has an entry, a commit may change it and never empties it.
+    concern, which compares that with its checksum. Needs no transaction: once a page has an entry, a commit may change it and never
+    empties it.
 
     Read through SQLite's own layer for files: a descriptor of our own would give up this process's locks when it is closed. Raises as a
     read does.
