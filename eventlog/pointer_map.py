@@ -8,6 +8,7 @@ an entry is a type from 1 to 5 and a page number of 4 bytes.
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import apsw
 
@@ -26,24 +27,30 @@ def find_silent_entries(reader: Reader) -> int:
     concern, which compares that with its checksum. Needs no transaction: once a page has an entry, a commit may change it and never
     empties it.
 
-    Read through SQLite's own layer for files: a descriptor of our own would give up this process's locks when it is closed. Raises as a
-    read does.
+    Read through SQLite's own layer for files (L6): a descriptor of our own would give up this process's locks when it is closed. Raises as
+    a read does.
     """
     if reader.rows("PRAGMA auto_vacuum") == [(0,)]:
         return 0
     count, size = (int(str(reader.rows(f"PRAGMA {name}")[0][0])) for name in ("page_count", "page_size"))
     try:
-        file = apsw.VFSFile("", connection.name_for_sqlite(reader.path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
-        try:
-            return sum(_count_silent(file, page, count, size) for page in _map_pages(reader, count, size))
-        finally:
-            file.xClose()
+        in_wal = frozenset(_list_wal_pages(reader.path + "-wal", size))
+        with _opened(reader.path, apsw.SQLITE_OPEN_MAIN_DB) as file:
+            return sum(_count_silent(file, page, count, size) for page in _map_pages(in_wal, count, size))
     except apsw.Error as error:
         raise connection.translate(error, reader.path, reader.name) from error
 
 
-def _map_pages(reader: Reader, count: int, size: int) -> Iterator[int]:
-    in_wal = set(_list_wal_pages(reader.path + "-wal", size))
+@contextmanager
+def _opened(path: str, kind: int) -> Iterator[apsw.VFSFile]:
+    file = apsw.VFSFile("", connection.name_for_sqlite(path), [kind | apsw.SQLITE_OPEN_READONLY, 0])
+    try:
+        yield file
+    finally:
+        file.xClose()
+
+
+def _map_pages(in_wal: frozenset[int], count: int, size: int) -> Iterator[int]:
     lock_page = _PENDING_BYTE // size + 1
     for page in range(2, count + 1, size // _ENTRY + 1):
         page += page == lock_page
@@ -65,13 +72,12 @@ def _list_wal_pages(path: str, size: int) -> Iterator[int]:
     """The pages of which the WAL has a frame since it began anew, whether committed or not."""
     if not os.path.exists(path):
         return
-    with open(path, "rb") as file:  # SQLite locks nothing of this file
-        head = file.read(_WAL_HEAD.size)
-        if len(head) < _WAL_HEAD.size:
-            return
-        salts = _WAL_HEAD.unpack(head)[4:6]
-        while len(frame := file.read(_FRAME_HEAD.size)) == _FRAME_HEAD.size:
+    with _opened(path, apsw.SQLITE_OPEN_WAL) as file:
+        head = file.xRead(_WAL_HEAD.size, 0)
+        salts = _WAL_HEAD.unpack(head)[4:6] if len(head) == _WAL_HEAD.size else ()
+        offset = _WAL_HEAD.size
+        while salts and len(frame := file.xRead(_FRAME_HEAD.size, offset)) == _FRAME_HEAD.size:
             page, _, *mine = _FRAME_HEAD.unpack(frame)
             if tuple(mine[:2]) == salts:
                 yield page
-            file.seek(size, os.SEEK_CUR)
+            offset += _FRAME_HEAD.size + size
