@@ -43,9 +43,9 @@ class Mark(msgspec.Struct, frozen=True):
 class Verified(msgspec.Struct, frozen=True):
     """What was walked, and what was found wrong (nothing, for a sound log).
 
-    `orphans` are blobs that no event needs (a crashed append leaves them; compaction takes them back), `orphan_bytes` what they take; both
-    None when not all of the log was walked. `given_up` are contents that events name and that stand in `dropped`. `mark` is how far the
-    walk came.
+    `blob_bytes` are the unpacked bytes of the `blobs` that are sound, those of a chunk once, however many contents hold it. `orphans` are
+    blobs that no event needs (a crashed append leaves them; compaction takes them back), `orphan_bytes` what they take; both None when
+    not all of the log was walked. `given_up` are contents that events name and that stand in `dropped`. `mark` is how far the walk came.
     """
 
     streams: int
