@@ -17,7 +17,7 @@ from eventlog.findings import Finding
 from eventlog.image import Entry, Image, check_image, fold_into, root_hash
 from eventlog.pointer_map import find_silent_entries
 from eventlog.reader import BEGINNING, Position, Reader, StoredEvent, StreamRow
-from eventlog.show import show_text
+from eventlog.show import advise_verify, show_text
 from eventlog.values import ContentId, Seq, StreamId
 from eventlog.verify_blobs import BlobMark, BlobWalk, check_blobs, check_contents, check_output, find_mark
 from eventlog.verify_forks import check_fork
@@ -274,7 +274,7 @@ class _StreamWalk:
         if image and name_image(image, stream_excludes(self._reader, self._row.id)) != self._known.root:
             raise CorruptError(
                 f"{self._reader.name}: stream {self._row.id}: the image changes up to seq {self._known.position.seq} are not those that "
-                f"were verified here before; run `eventlog verify {self._reader.name}`"
+                f"were verified here before; {advise_verify(self._reader.name)}"
             )
         return image
 
