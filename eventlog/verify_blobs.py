@@ -43,7 +43,7 @@ class BlobMark(msgspec.Struct, frozen=True):
 
 
 class BlobWalk(msgspec.Struct):
-    """What is known of contents and blobs so far."""
+    """What is known of contents and blobs so far. `sound_bytes` are unpacked bytes, each counted once: a list of chunks adds none."""
 
     needed: RowSet = msgspec.field(default_factory=RowSet)
     checked: RowSet = msgspec.field(default_factory=RowSet)
@@ -127,16 +127,15 @@ def _check_lists(reader: Reader, walk: BlobWalk, after: int) -> Iterator[Finding
                 continue
             walk.checked.add(row)
             try:
-                size = _check_list(reader, ContentId(name), row, walk)
+                _check_list(reader, ContentId(name), row, walk)
             except CorruptError as error:
                 if reader.has_blob(ContentId(name)):  # else a compaction beside us has taken it away meanwhile, on record
                     yield _damaged(reader, ContentId(name), str(error), walk)
             else:
-                walk.sound += 1
-                walk.sound_bytes += size
+                walk.sound += 1  # no bytes of its own: those of its chunks are counted, each once
 
 
-def _check_list(reader: Reader, name: ContentId, row: int, walk: BlobWalk) -> int:
+def _check_list(reader: Reader, name: ContentId, row: int, walk: BlobWalk) -> None:
     whole, total, needed = blake3(), 0, row in walk.needed
     listed = _read_one(reader, name).blob
     for chunk_name in codec.decode_chunk_list(listed):
@@ -155,7 +154,6 @@ def _check_list(reader: Reader, name: ContentId, row: int, walk: BlobWalk) -> in
         total += len(piece)
     if total != listed.size or whole.digest() != name:
         raise CorruptError(f"{reader.name}: blob {name.hex()}: its chunks do not make up its content")
-    return total
 
 
 def _check_plain(reader: Reader, walk: BlobWalk, after: int) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from typing import assert_never
 import msgspec
 
 from eventlog import events, steps
-from eventlog.errors import InternalError, NeedsPersonError, ScanError, StaleEpochError
+from eventlog.errors import InternalError, NeedsPersonError, ScanError, StaleEpochError, required
 from eventlog.records import Record
 from eventlog.show import show_text
 from recovery import calls
@@ -91,8 +91,8 @@ def restore_to(context: Context, seq: int) -> Aim:
         if label is not Label.COMPLETE_RESTORE:
             break
         _act(context, label, evidence)
-    assert evidence.scan is not None, "a root that is there was scanned"
-    aim = aim_at(context.contents, context.journal.state, evidence.scan, seq)
+    found = required(evidence.scan, "the root is there and was not scanned")
+    aim = aim_at(context.contents, context.journal.state, found, seq)
     if not aim.is_idle or context.journal.state.open_call is not None:
         check_room(aim.plan, context.root, lambda content: context.contents.read([content]))
         decide_restore(context, aim, evidence.facts.named())
