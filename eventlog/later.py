@@ -7,7 +7,8 @@ One way for all of them, so that mypy, the import contract and whoever reads the
     else:
         directory = later("recovery.checkpoints.directory")
 
-Not for what shims and file workers run: they are forked from a process that has imported it once for all of them. Other packages, and parts
+Not for what shims and file workers run: they are forked from a process that has imported it once for all of them. Nor for what says an
+error: an import may fail then, for want of a descriptor or of a right that was given up. Other packages, and parts
 of the standard library, that are only needed now and then are imported where they are used.
 """
 

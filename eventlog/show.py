@@ -48,9 +48,13 @@ def as_word(shown: str, *, is_path: bool = True) -> str:
     word = f"./{shown}" if is_path and shown.startswith("-") else shown
     if "\\" in word:
         return "$'" + word.replace("'", r"\'") + "'"
-    import shlex  # only where something is said: a driver is started more often
+    if word and _SAFE.issuperset(word):
+        return word
+    return "'" + word.replace("'", "'\"'\"'") + "'"  # as shlex.quote: what says an error must not need an import, which may fail then
 
-    return shlex.quote(word)
+
+_SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-")
+"""What no shell reads as anything but itself."""
 
 
 def advise_verify(name: str) -> str:

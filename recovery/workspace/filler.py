@@ -18,7 +18,7 @@ from types import TracebackType
 import msgspec
 
 from eventlog import steps
-from eventlog.errors import CorruptError, CrashworthyError, FullError, RestoreIncompleteError
+from eventlog.errors import CorruptError, CrashworthyError, FullError, RestoreIncompleteError, tell_bug
 from recovery.space.kernel import end_with_parent, name_process
 from recovery.workspace.made import Made
 
@@ -97,11 +97,9 @@ def _run(work: Work, writing: int, parent: int) -> None:
         with open(writing, "wb") as pipe:
             pipe.write(msgspec.msgpack.encode(told))
         code = 0
-    except BaseException:  # noqa: BLE001
+    except BaseException as error:  # noqa: BLE001
         # The last line of a forked process: whatever it was, the evidence goes to stderr and the process ends.
-        import traceback  # only here: it costs every start of a driver two modules of the tokenizer
-
-        traceback.print_exc()
+        tell_bug(error)
         sys.stderr.flush()
     finally:
         os._exit(code)

@@ -1,6 +1,7 @@
 """What people see: escaped, one line each, and reversible."""
 
 import re
+import shlex
 import subprocess
 
 import pytest
@@ -71,6 +72,12 @@ def test_a_path_in_a_command_is_one_printable_word_that_a_shell_reads_back(name:
     assert word.isprintable() and as_word(show_path(name)) == word
     told = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True).stdout
     assert told == (b"./" if name.startswith(b"-") else b"") + name
+
+
+@given(st.text(st.characters(exclude_categories=["C"], exclude_characters="\\"), max_size=20))
+def test_a_printable_word_is_quoted_as_the_standard_library_does(text: str) -> None:
+    if text.isprintable():
+        assert as_word(text, is_path=False) == shlex.quote(text)
 
 
 def test_a_key_that_begins_like_an_option_is_no_path() -> None:
