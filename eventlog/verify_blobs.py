@@ -16,6 +16,7 @@ from eventlog.errors import CorruptError
 from eventlog.findings import Finding
 from eventlog.reader import Reader
 from eventlog.rowset import RowSet
+from eventlog.show import advise_verify
 from eventlog.values import CHUNK_BYTES, ContentId, Seq, StreamId
 
 PAGE_ROWS = 512
@@ -112,7 +113,7 @@ def _heads(reader: Reader, after: int) -> Iterator[list[tuple[int, bytes, object
         page: list[tuple[int, bytes, object, object, int]] = []
         for found, name, kind, size, length in rows:
             if not (isinstance(found, int) and isinstance(name, bytes) and isinstance(length, int)):
-                raise CorruptError(f"{reader.name}: blob row {found} has a column of the wrong type; run `eventlog verify {reader.name}`")
+                raise CorruptError(f"{reader.name}: blob row {found} has a column of the wrong type; {advise_verify(reader.name)}")
             page.append((found, name, kind, size, length))
         yield page
         row = page[-1][0]
@@ -198,7 +199,7 @@ def _check_batch(reader: Reader, walk: BlobWalk, first: int, last: int) -> Itera
 def _read_one(reader: Reader, name: ContentId) -> _Row:
     found = reader.rows(_BODY, (name,))
     if not found:
-        raise CorruptError(f"{reader.name}: blob {name.hex()} is missing; run `eventlog verify {reader.name}`")
+        raise CorruptError(f"{reader.name}: blob {name.hex()} is missing; {advise_verify(reader.name)}")
     return _typed(reader, found[0])
 
 
@@ -207,7 +208,7 @@ def _typed(reader: Reader, values: tuple[object, ...]) -> _Row:
         case (int(row), bytes(name), str(kind), int(size), bytes(data)):
             return _Row(row, codec.Blob(ContentId(name), kind, size, data))
         case _:
-            raise CorruptError(f"{reader.name}: blob row {values[0]} has a column of the wrong type; run `eventlog verify {reader.name}`")
+            raise CorruptError(f"{reader.name}: blob row {values[0]} has a column of the wrong type; {advise_verify(reader.name)}")
 
 
 def _damaged(reader: Reader, content: ContentId | None, what: str, walk: BlobWalk) -> Finding:

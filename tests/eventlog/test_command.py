@@ -153,9 +153,9 @@ WRONG: dict[str, tuple[list[str], int, list[str]]] = {
     "empty file": (["verify", "{}/empty"], 1, ["the log is an empty file"]),
     "a pipe": (["show", "{}/pipe"], 2, ["not a regular file"]),
     "a name too long": (["show", "{}/" + "n" * 5000], 2, ["there is no log here"]),
-    "no argument": (["show"], 2, ["log", "eventlog --help"]),
+    "no argument": (["show"], 2, ["log", "`eventlog show --help`"]),
     "unknown option": (["show", "{}/text", "--jsn"], 2, ["--jsn"]),
-    "unknown command": (["shw"], 2, ["shw"]),
+    "unknown command": (["shw"], 2, ["shw", "`eventlog --help`"]),
     "too many": (["verify", "a", "b"], 2, ["b"]),
 }
 

@@ -241,6 +241,14 @@ def test_invariant_I9_any_flipped_byte_is_said_to_be_damage_or_changes_nothing_t
     assert said > FLIPS // 2, f"only {said} of {len(places)} flips mattered: the log is mostly unused room"
 
 
+@pytest.mark.parametrize("place", [35, 38, 39], ids=["the list's first page", "its length, far", "its length, near"])
+def test_invariant_I9_a_free_list_that_is_not_there_is_found_and_the_oracle_agrees(tmp_path: Path, place: int) -> None:
+    path = small_log(tmp_path)
+    restore(path, place, Path(path).read_bytes()[place] ^ 2)
+    assert any("integrity check" in finding.what for finding in walk(path).findings)
+    assert ask_oracle(path, tmp_path)["verdict"] == "fail"
+
+
 def flip_is_said(path: str, place: int, byte: int, intact: list[object]) -> bool:
     """Whether the changed log is called damaged; when not, everything that is read of it must be as it was."""
     restore(path, place, byte)
