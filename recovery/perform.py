@@ -337,11 +337,13 @@ def complete_obligation(context: Context) -> None:
         if label is Label.LOG_BEHIND_RESTORE:
             records += interrupt_missing(context)
         context.journal.append(records, (), "restored")
-    kept = os.path.join(side, "quarantine", f"{context.journal.log_id}-{obligation.seq}")
-    moved = f"; what was moved away is in {show_text(kept)}" if os.path.isdir(kept) else ""
     did, counted = ("rebuilt", "reimaged") if label in REBUILDS else ("restored", "reverted")
-    count = next(one.event.restored for one in records if isinstance(one.event, events.RestoreFinished))
-    context.tell(f"{obligation.label}: workspace {did} to the image at seq {obligation.target_seq}, {count} paths {counted}{moved}")
+    finished = next(one.event for one in records if isinstance(one.event, events.RestoreFinished))
+    kept = os.path.join(side, "quarantine", f"{context.journal.log_id}-{obligation.seq}")
+    # The directory is there for every restore that changed anything: it also holds what was changed in place.
+    moved = f"; what was moved away is in {show_text(kept)}" if finished.displaced else ""
+    count = f"{finished.restored} paths {counted}"
+    context.tell(f"{obligation.label}: workspace {did} to the image at seq {obligation.target_seq}, {count}{moved}")
     forget_contents(context)
     if interrupts or label is Label.LOG_BEHIND_RESTORE:
         calls.collect(context, len(context.journal.state.calls))
