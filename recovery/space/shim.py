@@ -134,16 +134,16 @@ class _Shim:
                 poll = FloorPoll(self._clock, self._look_at_floor)
                 readers = Readers(listener, self._request.key, self._identity, self._keepers, poll, self._end_command)
                 self._run(readers)
+                is_current = max(self._ledger.floor, readers.newest_epoch) <= self._order.epoch
+                is_idle = may_go_on and is_current
+                steps.reach("idle")
+                return self._tell(Ended(self._request.key, is_idle)) and is_idle  # the driver goes on while the socket is given back
         except StaleEpochError as error:
             self._tell(Stale(str(error)))
             return False
         except (CrashworthyError, OSError) as error:
             self._tell(protocol.tell_failure(error))
             raise
-        is_current = max(self._ledger.floor, readers.newest_epoch) <= self._order.epoch
-        is_idle = may_go_on and is_current
-        steps.reach("idle")
-        return self._tell(Ended(self._request.key, is_idle)) and is_idle
 
     def _starting_mark(self) -> Start:
         first = None if self._joined.first is None else identify(self._joined.first, self._host)
@@ -193,7 +193,7 @@ class _Shim:
         limit = self._request.timeout_secs
         deadline = None if limit is None else self._clock.monotonic() + limit
         sent = 0
-        with selectors.DefaultSelector() as selector:
+        with selectors.PollSelector() as selector:  # a few descriptors for a short while: nothing is told to the kernel in advance
             selector.register(command.descriptor, selectors.EVENT_READ, "end")
             for name, descriptor in self._streams.items():
                 selector.register(descriptor, selectors.EVENT_READ, name)
@@ -332,5 +332,5 @@ class _Shim:
 
 def _has_exit(transaction: LedgerTransaction, key: str) -> bool:
     """Whether a record stands that could not be synced: the end of this transaction tries that again."""
-    attempt = transaction.state.find(key)
+    attempt = transaction.state_of(key).find(key)
     return attempt is not None and attempt.exit is not None
