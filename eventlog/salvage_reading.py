@@ -20,6 +20,7 @@ from eventlog import codec, connection, events
 from eventlog.carving import carve
 from eventlog.clustering import cluster
 from eventlog.errors import CompactedError, CorruptError, CrashworthyError
+from eventlog.integrity import SOUND, ask_integrity
 from eventlog.reader import BEGINNING, Origin, Position, Reader, StreamRow, VerbatimEvent
 from eventlog.records import Reason
 from eventlog.recovered import recover_rows
@@ -206,7 +207,7 @@ def open_sources(copy: str, directory: str, log_id: LogId | None) -> Sources:
 
 def _is_whole(reader: DamagedReader) -> bool:
     try:
-        return reader.rows("PRAGMA integrity_check") == [("ok",)]
+        return ask_integrity(reader.rows) == [SOUND]
     except CorruptError:
         return False
 

@@ -57,6 +57,7 @@ def make_store(directory: str) -> "DirectoryStore":
             raise MisuseError(f"{show_text(directory)} is no checkpoint store and not empty; name another `store`")
         for name in ("contents", "manifests", "incoming"):
             os.makedirs(os.path.join(directory, name), mode=0o700, exist_ok=True)
+        durable.sync_directory(directory, "checkpoint.store")  # the format says that these are there, after a loss of power too
         durable.publish(os.path.join(directory, "format"), FORMAT, "checkpoint.store")
     return open_store(directory)
 

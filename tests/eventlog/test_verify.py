@@ -14,6 +14,7 @@ import zstandard
 from msgspec.structs import replace
 
 from eventlog import codec, events
+from eventlog.blobs import encode_content
 from eventlog.creation import create_log
 from eventlog.errors import CrashworthyError
 from eventlog.image import Entry, diff, put_change, root_hash
@@ -66,11 +67,26 @@ def log(tmp_path: Path) -> str:
 
 def test_a_log_that_the_writer_made_is_sound_and_the_oracle_agrees(log: str, tmp_path: Path) -> None:
     found = walk(log)
-    size = sum(map(len, (support.HELLO, support.BIG, support.OUTPUT, support.BIG)))
+    size = sum(map(len, (support.HELLO, support.BIG, support.OUTPUT)))
     assert (found.streams, found.events, found.blobs, found.blob_bytes, found.findings) == (1, 9, 6, size, ())
     assert (found.orphans, found.orphan_bytes, found.given_up) == (0, 0, 0)
     verdict = ask_oracle(log, tmp_path)
     assert (verdict["verdict"], verdict["detail"]) == ("pass", "9 events, 6 blobs")
+
+
+def test_verify_counts_the_bytes_of_a_chunk_once_however_many_contents_hold_it(log: str) -> None:
+    before = walk(log)
+    longer = support.BIG + b"and what another version of the file has besides"
+    blobs = list(encode_content([longer]))
+    writer = support.open_writer(log, first_id=3_000_000)
+    writer.insert_blobs(blobs)
+    new = {blob.content: blob.size for blob in blobs if blob.codec != "chunks"}
+    for old in encode_content([support.BIG]):
+        new.pop(old.content, None)
+    writer.close()
+    assert 0 < sum(new.values()) < len(longer), "the two contents share a chunk"
+    found = walk(log)
+    assert (found.findings, found.blobs, found.blob_bytes) == ((), before.blobs + len(new) + 1, before.blob_bytes + sum(new.values()))
 
 
 def test_verify_of_a_log_that_grows_meanwhile_finds_nothing(log: str) -> None:
@@ -223,6 +239,14 @@ def test_invariant_I9_any_flipped_byte_is_said_to_be_damage_or_changes_nothing_t
         restore(path, place, whole[place])
     assert Path(path).read_bytes() == whole
     assert said > FLIPS // 2, f"only {said} of {len(places)} flips mattered: the log is mostly unused room"
+
+
+@pytest.mark.parametrize("place", [35, 38, 39], ids=["the list's first page", "its length, far", "its length, near"])
+def test_invariant_I9_a_free_list_that_is_not_there_is_found_and_the_oracle_agrees(tmp_path: Path, place: int) -> None:
+    path = small_log(tmp_path)
+    restore(path, place, Path(path).read_bytes()[place] ^ 2)
+    assert any("integrity check" in finding.what for finding in walk(path).findings)
+    assert ask_oracle(path, tmp_path)["verdict"] == "fail"
 
 
 def flip_is_said(path: str, place: int, byte: int, intact: list[object]) -> bool:
