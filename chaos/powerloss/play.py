@@ -90,15 +90,23 @@ def run_cut(bench: PowerBench, scenario: Scenario, trial: Trial, directory: Path
     if unlike := find_unlike(recorded, recorded.history.moments[number]):
         return _tell_trouble(trial, unlike)
     tally = _Tally()
-    seen = _digests_before(recorded, number, trial)
+    point = trial.plan[-1].path
+    if point:
+        sound, recorded = recorded, recorded.without(point)
+        seen = {state.digest for state in list_states(sound, sound.history.moments[number], _draw(trial, at))}
+    else:
+        seen = set()
+    seen |= _digests_before(recorded, number, trial)
     for state in list_states(recorded, recorded.history.moments[number], _draw(trial, at)):
-        if state.digest in seen and not state.is_uncut:
+        if state.digest in seen and (point or not state.is_uncut):
             tally.pruned += 1
             continue
         seen.add(state.digest)
         one = _State(trial, recorded, recorded.history.moments[number], state)
         if not tally.add(state, _run_state(bench.bench, scenario, one, Place(directory), converges_to)):
             break
+    if point and not tally.states:
+        return TrialResult(trial, Verdict.PASS, "", (), (), (), {}, 0, 0, round(time.monotonic() - began, 4), pruned=tally.pruned)
     return tally.conclude(time.monotonic() - began)
 
 
