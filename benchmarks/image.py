@@ -12,7 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import apsw
@@ -81,30 +81,44 @@ def fresh(base: str, name: str) -> str:
 
 
 def bench_first(report: Report, base: str, rounds: int) -> None:
-    """The first image of 10,000 x 4 KiB, its log made with it, beside the peers' first store into a repository that exists."""
+    """The first image of 10,000 x 4 KiB, its log made with it, beside the peers' first store into a repository that exists: with the files
+    in memory, as a workspace that is worked in has them, and with none of them there. That is made so before each subject: borg takes
+    what it has read out of the page cache, and whoever came after it would read the disk."""
     root = fresh(base, "first")
     image_trees.make_tree(root, 10_000, 4096, seed=3)
+    image_trees.sync(root)
     peers, missing = image_peers.find_peers()
+    for title, place in (("", image_trees.read_all), (", files not in memory", image_trees.forget_all)):
+        compare_first(report, base, root, rounds, peers, title, place)
+    for name, word in missing.items():
+        report.note(name, word)
+
+
+def compare_first(
+    report: Report, base: str, root: str, rounds: int, peers: Iterable[image_peers.Peer], title: str, place: Callable[[str], None]
+) -> None:
+    """The first image beside the peers' first stores, `place` called with the tree before each."""
+
+    def prepare_own() -> None:
+        fresh(base, "store-own")
+        place(root)
+
     subjects: dict[str, tuple[Work, Work]] = {
-        "first image": (
-            lambda: fresh(base, "store-own"),
-            lambda: image_work.take_first_image(os.path.join(base, "store-own"), root),
-        )
+        "first image": (prepare_own, lambda: image_work.take_first_image(os.path.join(base, "store-own"), root))
     }
     for peer in peers:
 
         def prepare(peer: image_peers.Peer = peer) -> None:
             peer.prepare(fresh(base, f"store-{peer.name}"))
+            place(root)
 
         def store(peer: image_peers.Peer = peer) -> None:
             peer.store(os.path.join(base, f"store-{peer.name}"), root)
 
         subjects[image_peers.STORES[peer.name]] = prepare, store
     seconds = interleave_prepared(subjects, rounds)
-    report.compare("first image of 10,000 x 4 KiB", seconds, "first image", {})
-    tell_faster(report, "first image", seconds)
-    for name, word in missing.items():
-        report.note(name, word)
+    report.compare(f"first image of 10,000 x 4 KiB{title}", seconds, "first image", {})
+    tell_faster(report, "first image", seconds, title)
 
 
 def bench_rebuild(report: Report, base: str, rounds: int) -> None:
@@ -142,11 +156,11 @@ def bench_rebuild(report: Report, base: str, rounds: int) -> None:
         report.note(name, word)
 
 
-def tell_faster(report: Report, own: str, seconds: dict[str, list[float]]) -> None:
+def tell_faster(report: Report, own: str, seconds: dict[str, list[float]], title: str = "") -> None:
     base = statistics.median(seconds[own])
     for name, values in seconds.items():
         if name != own and not name.startswith("bare"):
-            report.figure(f"{own} / {name}", base / statistics.median(values), "x", 1.0)
+            report.figure(f"{own} / {name}{title}", base / statistics.median(values), "x", 1.0)
 
 
 def bench_growth(report: Report, base: str, sizes: Iterable[int], lengths: Iterable[int], rounds: int) -> dict[str, list[dict[str, float]]]:

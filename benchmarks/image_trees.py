@@ -3,6 +3,7 @@
 import ctypes
 import os
 import random
+from collections.abc import Iterator
 
 FILES_IN_DIRECTORY = 100
 LIBRARY = ctypes.CDLL(None, use_errno=True)
@@ -55,6 +56,26 @@ def write_bare(source: str, target: str) -> None:
             os.write(descriptor, data)
             os.close(descriptor)
     sync(target)
+
+
+def read_all(root: str) -> None:
+    """Every file of `root` read once: the page cache has it."""
+    for path in _files(root):
+        with open(path, "rb") as file:
+            file.read()
+
+
+def forget_all(root: str) -> None:
+    """Every file of `root`, synced before, taken out of the page cache (names and inodes stay known)."""
+    for path in _files(root):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+def _files(root: str) -> Iterator[str]:
+    for above, _, names in os.walk(root):
+        yield from (os.path.join(above, name) for name in names)
 
 
 def sync(root: str) -> None:

@@ -182,15 +182,15 @@ def _open_run(request: Request, options: Options, config: Config) -> Iterator[tu
         with RunDirectory(request.out, config, time.monotonic) as directory:
             yield directory, NOTHING
         return
-    check_same(read_config(request.out), config, request.out)
     with lock_run(request.out):
+        check_same(read_config(request.out), config, request.out)
         done = take_up(request.out)
-    with RunDirectory(request.out, config, time.monotonic, goes_on=done) as directory:
-        directory.history.note("campaign resumed")
-        for result in done.missing:
-            directory.add_result(result)
-        _print(f"goes on: {len(done.recordings)} clean runs and {len(done.find_trials())} trials have results")
-        yield directory, done
+        with RunDirectory(request.out, config, time.monotonic, goes_on=done) as directory:
+            directory.history.note("campaign resumed")
+            for result in done.missing:
+                directory.add_result(result)
+            _print(f"goes on: {len(done.recordings)} clean runs and {len(done.find_trials())} trials have results")
+            yield directory, done
 
 
 def _require_coverage(directory: Path, result: CampaignResult) -> CampaignResult:

@@ -55,6 +55,12 @@ class Limits:
         named = ("", "again", "deeper") if self.depth.least < LEAST else ("", "deeper")
         return self.depth.least - 1 if self.step or self.plan or self.fault not in named else self.depth.kills
 
+    @property
+    def deeper_sets(self) -> int:
+        """How many sets of kills inside recovery are made at each depth, each of which takes a clean run (0: all): never more than trials
+        will run."""
+        return min((number for number in (self.depth.pairs, self.runs) if number), default=0)
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -261,7 +267,7 @@ class Campaign:
         for kills in range(limits.depth.least, limits.kills + 1):
             sets = {id(trial): one for one in above for trial in one.enumeration.trials}
             named = [(one.work.group, trial) for one in above for trial in one.enumeration.trials if limits.depth.may_follow(trial)]
-            chosen = choose_deeper(named, limits.depth.pairs, seed)
+            chosen = choose_deeper(named, limits.deeper_sets, seed)
             if not chosen:
                 break
             works = [

@@ -124,7 +124,8 @@ def run(app: typer.Typer, arguments: Sequence[str] | None = None) -> int:
         return ExitCode.HARNESS
     except _ParserError as error:
         message = error.format_message() if hasattr(error, "format_message") else str(error)
-        print(f"chaos: {message.splitlines()[0] if message else 'bad usage'} (chaos --help shows what there is)", file=sys.stderr)
+        said_by = getattr(getattr(error, "ctx", None), "command_path", None) or "chaos"  # the subcommand's help, where one was named
+        print(f"chaos: {message.splitlines()[0] if message else 'bad usage'} (`{said_by} --help` shows what there is)", file=sys.stderr)
         return ExitCode.USAGE
     return result if isinstance(result, int) else ExitCode.PASS
 

@@ -36,7 +36,7 @@ class Depth:
 
     def may_follow(self, trial: Trial) -> bool:
         """Whether kills inside its recovery are looked for: from the second kill on they are for plain kills of a driver started so."""
-        return self.least > SECOND or (trial.fault in ("kill", "again", "deeper") and trial.entry == self.entry)
+        return self.least > SECOND or (trial.fault in ("kill", "syscall", "again", "deeper") and trial.entry == self.entry)
 
 
 def choose_deeper(trials: Sequence[tuple[str, Trial]], wanted: int, seed: int) -> list[Trial]:

@@ -11,6 +11,7 @@ import msgspec
 
 from chaos.drivers import Place
 from chaos.results import OracleVerdict, Verdict
+from eventlog.errors import required
 
 _ABSENT = "absent"
 _SHOWN = 200
@@ -87,10 +88,11 @@ class OracleProcess:
     def _ask(self, request: Mapping[str, Any]) -> bytes:
         if self._process is None or self._process.poll() is not None:
             self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request).encode() + b"\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
+        requests = required(self._process.stdin, "the oracle was started without a pipe for its questions")
+        answers = required(self._process.stdout, "the oracle was started without a pipe for its answers")
+        requests.write(json.dumps(request).encode() + b"\n")
+        requests.flush()
+        line = answers.readline()
         if not line:
             raise OSError("the oracle process ended")
         return line

@@ -45,8 +45,7 @@ def check_resumed(path: Path, options: Options) -> Options:
             raise MisuseError(f"--{name.replace('_', '-')} belongs to a new campaign; --resume goes on with what {path} was asked for")
     if not is_run(path):
         raise MisuseError(f"{path}: is no run directory (config.json is missing); give the directory that chaos printed")
-    if (path / "verdict.json").exists():
-        raise MisuseError(f"{path}: this campaign came to its end; chaos report {path} shows it")
+    _check_cut_short(path)
     config = read_config(path)
     if not config.options:
         raise MisuseError(f"{path}: does not say what was asked for, so that nothing can go on; run {config.command}")
@@ -55,6 +54,11 @@ def check_resumed(path: Path, options: Options) -> Options:
     given = {name: getattr(options, name) for name in FREE}
     asked: dict[str, Any] = {**config.options, "seed": config.seed, "out": str(path), **given}
     return Options(**asked)
+
+
+def _check_cut_short(path: Path) -> None:
+    if (path / "verdict.json").exists():
+        raise MisuseError(f"{path}: this campaign came to its end; chaos report {path} shows it")
 
 
 def check_same(then: Config, now: Config, path: Path) -> None:
@@ -86,7 +90,9 @@ def _find_given(program: str) -> str:
 
 def take_up(path: Path) -> Done:
     """Read what a run has behind it, and make the directory ready to be written on: no cut line, nothing kept of trials without result.
-    MisuseError where it is not what the campaign left: a line that was changed, added or taken away."""
+    MisuseError where it is not what the campaign left: a line that was changed, added or taken away; and where another one that went on
+    came to its end meanwhile. The caller has it locked (`chaos.rundir.lock_run`)."""
+    _check_cut_short(path)
     for name in JSON_LINES:
         _cut_last_line(path / name)
     for name in SEALED:

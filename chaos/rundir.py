@@ -15,6 +15,7 @@ Written once, never changed. `chaos.results.RUN_FORMAT` is the version of all of
 
 import contextlib
 import fcntl
+import os
 import subprocess
 import threading
 import zlib
@@ -93,16 +94,18 @@ class RunDirectory:
     """Writes one run directory. Used by one thread, but for `keep`."""
 
     def __init__(self, path: Path, config: Config, clock: Clock, *, goes_on: Done | None = None) -> None:
-        """Make `path` and write the configuration; MisuseError when there is something at `path` or it cannot be made.
+        """Make `path` and write the configuration; MisuseError when there is something at `path`, it cannot be made, or another process
+        writes there.
 
-        With `goes_on` the run in `path`, which holds that much (`chaos.resume` has read it), is written on instead. MisuseError while
-        another process writes there.
+        With `goes_on` the run in `path`, which holds that much (`chaos.resume` has read it), is written on. The caller has it locked
+        since before that was read (`lock_run`), and keeps it so.
         """
-        if goes_on is None:
-            _make_new(path, config)
         self.path = path
         self._held = contextlib.ExitStack()
-        self._held.enter_context(lock_run(path))
+        if goes_on is None:
+            with contextlib.ExitStack() as held:
+                _make_new(path, config, held)
+                self._held = held.pop_all()
         self.history = History(path / "history.jsonl", clock, goes_on.seconds if goes_on else 0.0)
         self._steps = SealedFile(path, "steps.jsonl")
         self._recordings = SealedFile(path, "recordings.jsonl")
@@ -176,9 +179,11 @@ class RunDirectory:
         (self.path / "verdict.json").write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
 
 
-def _make_new(path: Path, config: Config) -> None:
+def _make_new(path: Path, config: Config, held: contextlib.ExitStack) -> None:
+    """Make the directory with its configuration, locked from before the first file stands in it on."""
     try:
         path.mkdir(parents=True, exist_ok=True)
+        held.enter_context(lock_run(path))
         if any(path.iterdir()):
             raise MisuseError(f"{path}: is not empty; give --out a new directory, or leave it away (--resume {path} goes on with a run)")
     except OSError as error:
@@ -189,13 +194,30 @@ def _make_new(path: Path, config: Config) -> None:
 
 @contextlib.contextmanager
 def lock_run(path: Path) -> Iterator[None]:
-    """Hold the run directory: two campaigns that wrote one would be none. MisuseError while another process has it."""
-    with (path / "config.json").open("rb") as file:
+    """Hold the run directory: two campaigns that wrote one would be none. MisuseError names the process that has it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise MisuseError(f"{path}: another campaign writes there; wait for its end, or give another directory") from error
+            holder = _find_holder(descriptor)
+            who = f"process {holder}" if holder else "another process"
+            raise MisuseError(f"{path}: {who} runs a campaign there; wait for its end, or give another directory") from error
         yield
+    finally:
+        os.close(descriptor)
+
+
+def _find_holder(descriptor: int) -> int:
+    """The process that has the lock of an open directory, as the kernel lists it; 0 where that cannot be seen from here."""
+    found = os.fstat(descriptor)
+    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    try:
+        lines = Path("/proc/locks").read_text("ascii").splitlines()
+    except OSError:
+        return 0
+    held = (line.split()[1:6] for line in lines if " FLOCK " in line)
+    return max(0, next((int(pid) for _, _, _, pid, where in held if where == place), 0))
 
 
 def is_run(path: Path) -> bool:

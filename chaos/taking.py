@@ -18,6 +18,7 @@ from blake3 import blake3
 from chaos.drivers import Place
 from chaos.trees import remove_tree
 from chaos.volume import unmount_work
+from eventlog.errors import required
 
 LOG_FILES = ("log.sqlite", "log.sqlite-wal")
 OTHER_SPACE = b"5" * 32
@@ -110,8 +111,7 @@ def _has_damaged_ledger(place: Place) -> bool:
 def _exchange_ledger(place: Place) -> None:
     """The same records under another id, with digits that are right."""
     lines = _read_lines(place.ledger)
-    own = re.search(rb'"ledger_id":"([0-9a-f]+)"', lines[0][1])
-    assert own is not None, "a ledger's first line has its id"
+    own = required(re.search(rb'"ledger_id":"([0-9a-f]+)"', lines[0][1]), f"{place.ledger}: the first line has no id of a ledger")
     previous, text = b"", b""
     for _, body in lines:
         other = body.replace(own[1], OTHER_SPACE)

@@ -27,6 +27,7 @@ import msgspec
 
 from chaos.results import Action, Recording, Trial, TrialResult
 from chaos.scenario import Scenario, to_json
+from eventlog.errors import required
 
 ANSWER_SECS = 120.0
 """Far above any trial (each has deadlines of its own in the zygote): only a zygote that hangs itself meets it."""
@@ -142,10 +143,10 @@ class ProcessZygote:
             self._kill()
 
     def _ask(self, request: Mapping[str, Any]) -> _Answer:
-        assert self._process.stdin is not None
+        requests = required(self._process.stdin, "a zygote was started without a pipe for its requests")
         try:
-            self._process.stdin.write(msgspec.json.encode(request) + b"\n")
-            self._process.stdin.flush()
+            requests.write(msgspec.json.encode(request) + b"\n")
+            requests.flush()
         except (OSError, ValueError) as error:
             raise self._lose("it does not read its requests") from error
         line = self._read_line(time.monotonic() + self._answer_secs)
@@ -158,13 +159,13 @@ class ProcessZygote:
         return answer
 
     def _read_line(self, deadline: float) -> bytes:
-        assert self._process.stdout is not None
+        answers = required(self._process.stdout, "a zygote was started without a pipe for its answers")
         with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
+            selector.register(answers, selectors.EVENT_READ)
             while b"\n" not in self._pending:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
                     raise self._lose(f"it did not answer within {self._answer_secs:g} s")
-                received = os.read(self._process.stdout.fileno(), 1 << 16)
+                received = os.read(answers.fileno(), 1 << 16)
                 if not received:
                     raise self._lose("it ended")
                 self._pending += received

@@ -25,7 +25,7 @@ from eventlog.identity_files import IDENTITY_DIRECTORY
 from eventlog.image import changes_digest, encode_change
 from eventlog.ports import Clock, Ids
 from eventlog.reader import Origin, Reader, StoredEvent, StreamRow, VerbatimEvent
-from eventlog.show import show_path, show_text
+from eventlog.show import advise_verify, as_word, show_path, show_text
 from eventlog.values import ZERO_HASH, ContentId, Epoch, Seq, StreamId
 from eventlog.writer import Writer
 
@@ -90,7 +90,7 @@ def export_moved(writer: Writer, stream: StreamId, file: str, ids: Ids, clock: C
         elif exported.digest.hex() != recorded:
             raise CorruptError(
                 f"{reader.name}: session {show_text(stream)} was moved into the bundle {recorded}, and its events now make "
-                f"{exported.digest.hex()}; run `eventlog verify {reader.name}`"
+                f"{exported.digest.hex()}; {advise_verify(reader.name)}"
             )
         if recorded is not None and _is_same(temporary, file):
             durable.unlink(temporary, "bundle")
@@ -149,7 +149,7 @@ def _is_elsewhere(reader: Reader, content: ContentId) -> bool:
 def _find_stream(reader: Reader, stream: StreamId) -> StreamRow:
     row = reader.stream(stream)
     if row is None:
-        raise MisuseError(f"{reader.name}: there is no session {show_text(stream)}; `eventlog show {reader.name}` lists what is")
+        raise MisuseError(f"{reader.name}: there is no session {show_text(stream)}; `eventlog show {as_word(reader.name)}` lists what is")
     return row
 
 
@@ -320,7 +320,7 @@ def _read_header(reader: Reader, row: StreamRow, origin: Origin, head: Seq) -> f
     found = reader.rows("SELECT hash, epoch FROM event WHERE stream = ? AND seq = ?", (row.id, head))
     digest, epoch = found[0] if found else (None, None)
     if not (isinstance(digest, bytes) and isinstance(epoch, int)):
-        raise CorruptError(f"there is no event at seq {head}; run `eventlog verify {reader.name}`")
+        raise CorruptError(f"there is no event at seq {head}; {advise_verify(reader.name)}")
     # Every event has the epoch of the newest driver_started before it: the floor at the head is the head's own epoch.
     return form.Header(origin, head, digest, Epoch(epoch))
 

@@ -12,7 +12,7 @@ from eventlog.command_options import JsonOption, LogArgument, log_path
 from eventlog.findings import Finding
 from eventlog.reader import Reader
 from eventlog.reading import open_anywhere
-from eventlog.show import show_text
+from eventlog.show import show_text, show_word
 from eventlog.values import LogId
 from eventlog.verify import Mark, Verified
 from eventlog.verify import verify as verify_log
@@ -87,7 +87,7 @@ def _anchor_words(path: str, *, is_new: bool, moved: bool) -> tuple[str, str]:
 def _lines(path: str, found: Verified, told: _Told) -> list[str]:
     lines = [told.since] if told.since else []
     lines += [f"DAMAGE {show_text(finding.where)}: {show_text(_without_advice(finding.what))}" for finding in found.findings]
-    lines += [f"`eventlog doctor {show_text(path)}` says how bad it is and what to do"] if found.findings else []
+    lines += [f"`eventlog doctor {show_word(path)}` says how bad it is and what to do"] if found.findings else []
     lines += [told.anchor] if told.anchor else []
     lines += [told.memory] if told.memory else []
     counts = f"{found.streams} sessions, {found.events} events, {found.blobs} blobs, {found.blob_bytes} bytes"

@@ -18,7 +18,7 @@ from eventlog.forks import keep_from_children
 from eventlog.held_files import check_one_name, check_wal_is_there
 from eventlog.holder import Holder, describe, look_up_holder
 from eventlog.ports import Clock, SystemClock
-from eventlog.show import show_text
+from eventlog.show import advise_verify, as_word, show_text
 from eventlog.values import FORMAT, READABLE_FORMATS, WRITABLE_FORMATS
 
 OLDEST_SQLITE = (3, 51, 3)
@@ -189,7 +189,7 @@ def read_trigger(connection: apsw.Connection, trigger: str, name: str) -> str:
     """The statement that makes a trigger of this log. Raises CorruptError when the log lacks it: append-only rests on it."""
     found = connection.execute("SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND name = ?", (trigger,)).fetchall()
     if not found:
-        raise CorruptError(f"{name}: the log lacks its trigger {trigger}, somebody has changed its schema; run `eventlog verify {name}`")
+        raise CorruptError(f"{name}: the log lacks its trigger {trigger}, somebody has changed its schema; {advise_verify(name)}")
     return str(found[0][0])
 
 
@@ -365,7 +365,7 @@ def _has_no_inodes(path: str) -> bool:
 
 def advise_doctor(name: str) -> str:
     """What ends the sentence about a database that cannot be read: `verify` could only say it again, `doctor` says what is left."""
-    return f"; keep a copy and run `eventlog doctor {name}`"
+    return f"; keep a copy and run `eventlog doctor {as_word(name)}`"
 
 
 def translate(error: apsw.Error, path: str, name: str | None = None) -> Exception:
@@ -382,12 +382,13 @@ def translate(error: apsw.Error, path: str, name: str | None = None) -> Exceptio
             return FullError(f"{name}: no room left on the device; nothing was recorded; make room and run the same command again")
         case apsw.NotADBError() if _is_bundle(path):
             return MisuseError(
-                f"{name}: this is a bundle; `eventlog import NEWLOG {name} --new --dry-run` checks it, and takes it in without --dry-run"
+                f"{name}: this is a bundle; `eventlog import NEWLOG {as_word(name)} --new --dry-run` checks it, and takes it in "
+                "without --dry-run"
             )
         case apsw.CorruptError() | apsw.NotADBError():
             return CorruptError(f"{name}: the database is damaged ({error}){advise_doctor(name)}")
         case apsw.ConstraintError():
-            return CorruptError(f"{name}: the log refused a change that no sound log allows ({error}); run `eventlog verify {name}`")
+            return CorruptError(f"{name}: the log refused a change that no sound log allows ({error}); {advise_verify(name)}")
         case apsw.CantOpenError() if _has_no_inodes(path):
             return FullError(f"{name}: no room left: the file system has no inodes free; remove files there and run the same command again")
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
@@ -401,7 +402,7 @@ def translate(error: apsw.Error, path: str, name: str | None = None) -> Exceptio
                 f"{name}: the device failed ({error}); nothing more is written through this handle, open the log again"
             )
         case _:
-            return CorruptError(f"{name}: SQLite says: {error}; run `eventlog verify {name}`")
+            return CorruptError(f"{name}: SQLite says: {error}; {advise_verify(name)}")
 
 
 def _is_bundle(path: str) -> bool:

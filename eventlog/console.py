@@ -15,6 +15,16 @@ from eventlog.show import show_text
 _UsageBase: type[Exception] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 
+def describe_usage(error: Exception, name: str) -> str:
+    """The sentence for a usage error: what is wrong, and whose `--help` says what there is, the subcommand's where one was named."""
+    message = str(getattr(error, "format_message", error.__str__)())
+    if "\n" in message:
+        return message  # the help itself
+    context = getattr(error, "ctx", None)
+    command = getattr(context, "command_path", None) or name
+    return f"{name}: {message} (`{command} --help` shows what there is)"
+
+
 def run(
     app: typer.Typer, name: str, usage_code: int, code_of: Callable[[CrashworthyError], int], arguments: list[str] | None = None
 ) -> int:
@@ -28,8 +38,7 @@ def run(
         if sys.stdout is not None:  # it is closed in some daemons
             sys.stdout.flush()  # here, where it can still be told
     except _UsageBase as error:
-        message = str(getattr(error, "format_message", error.__str__)())
-        print(message if "\n" in message else f"{name}: {message} (`{name} --help` shows what there is)", file=sys.stderr)
+        print(describe_usage(error, name), file=sys.stderr)
         return usage_code
     except (typer.Abort, KeyboardInterrupt):
         print(f"{name}: interrupted", file=sys.stderr)

@@ -8,7 +8,7 @@ import msgspec
 from eventlog.connection import APPLICATION_ID
 from eventlog.examination import Facts
 from eventlog.preflight import is_refused
-from eventlog.show import show_path, show_text
+from eventlog.show import as_word, show_path, show_text
 from eventlog.values import FORMAT, READABLE_FORMATS, WRITABLE_FORMATS
 from eventlog.verify_blobs import Use
 
@@ -96,10 +96,10 @@ def _judge_header(facts: Facts) -> Iterator[Diagnosis]:
         yield Diagnosis("empty", what, name, "events lost", advice)
     elif not facts.header.startswith(_MAGIC):
         what = "this does not begin as an SQLite database: it is no log, or its first page is damaged"
-        yield Diagnosis("not_a_log", what, name, "nothing lost", f"if it was a log: `eventlog doctor {name} --repair NEWFILE`")
+        yield Diagnosis("not_a_log", what, name, "nothing lost", f"if it was a log: `eventlog doctor {as_word(name)} --repair NEWFILE`")
     elif _application(facts) != APPLICATION_ID:
         what = "this is an SQLite database, and not a crashworthy log: its application id is another"
-        advice = f"name the log.sqlite of a session; if it was one: `eventlog doctor {name} --repair NEWFILE`"
+        advice = f"name the log.sqlite of a session; if it was one: `eventlog doctor {as_word(name)} --repair NEWFILE`"
         yield Diagnosis("not_a_log", what, name, "nothing lost", advice)
     elif _format(facts) > FORMAT:
         what = f"the log has format {_format(facts)}, and this version knows up to {FORMAT}"

@@ -12,7 +12,7 @@ from eventlog.examination import examine
 from eventlog.findings import Finding
 from eventlog.ports import Clock
 from eventlog.reader import Reader
-from eventlog.show import show_text
+from eventlog.show import as_word, show_text
 from eventlog.values import StreamId
 from eventlog.verify import Verified, verify
 from eventlog.verify_blobs import find_uses
@@ -130,8 +130,8 @@ def _judge_dropped(reader: Reader, found: Verified, name: str) -> Iterator[Diagn
             yield Diagnosis("given_up", what, name, harm, advice, is_problem=False)
     if found.orphans:
         what = f"{found.orphans} blobs that no event needs take {found.orphan_bytes} bytes; a crashed append leaves such"
-        yield Diagnosis("orphans", what, name, "nothing lost", f"`eventlog compact {name}` takes them back", is_problem=False)
+        yield Diagnosis("orphans", what, name, "nothing lost", f"`eventlog compact {as_word(name)}` takes them back", is_problem=False)
 
 
 def _repair(name: str) -> str:
-    return f"keep a copy of all its files, then `eventlog doctor {name} --repair NEWFILE`; if the device is failing, copy it first"
+    return f"keep a copy of all its files, then `eventlog doctor {as_word(name)} --repair NEWFILE`; if the device is failing, copy it first"

@@ -6,8 +6,11 @@ or misuse and is shown as one sentence. `exit_code` is the code of `recovery` (D
 """
 
 import sys
+from typing import TypeVar
 
 from eventlog.holder import Holder
+
+T = TypeVar("T")
 
 
 class CrashworthyError(Exception):
@@ -18,6 +21,13 @@ class CrashworthyError(Exception):
 
 class InternalError(Exception):
     """A bug: an impossible combination was met. Nothing was written after it."""
+
+
+def required(value: T | None, sentence: str) -> T:
+    """`value`; `InternalError` with `sentence` where it is None. In place of an `assert`, which `python -O` leaves out."""
+    if value is None:
+        raise InternalError(sentence)
+    return value
 
 
 class StaleEpochError(CrashworthyError):

@@ -5,7 +5,7 @@ import contextlib
 import os
 
 from eventlog.errors import CorruptError, LogMissingError, MisuseError
-from eventlog.show import show_text
+from eventlog.show import as_word, show_text
 
 HeldFiles = tuple[tuple[int, int] | None, ...]
 """Device and inode of database, WAL and index; None for a side file that is not there."""
@@ -118,5 +118,5 @@ def check_wal_is_there(path: str) -> None:
         name = show_text(path)
         raise CorruptError(
             f"{name}: its -wal is gone and its -shm is not: somebody removed it, and what was committed since the last checkpoint with it; "
-            f"put {name}-wal back, or remove {name}-shm to go on without it (`eventlog doctor {name}` says what else can tell)"
+            f"put {name}-wal back, or remove {name}-shm to go on without it (`eventlog doctor {as_word(name)}` says what else can tell)"
         )

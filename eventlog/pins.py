@@ -3,7 +3,7 @@
 import apsw
 
 from eventlog.errors import MisuseError
-from eventlog.show import show_text
+from eventlog.show import as_word, show_text
 from eventlog.values import Seq, StreamId
 from eventlog.writer import Writer
 
@@ -14,7 +14,7 @@ def add_pin(writer: Writer, stream: StreamId, seq: Seq, note: str) -> bool:
     def work(handle: apsw.Connection) -> bool:
         if not writer.reader.rows("SELECT 1 FROM event WHERE stream = ? AND seq = ?", (stream, seq)):
             raise MisuseError(
-                f"{writer.name}: session {show_text(stream)} has no event {seq}; `eventlog show {writer.name}` lists what there is"
+                f"{writer.name}: session {show_text(stream)} has no event {seq}; `eventlog show {as_word(writer.name)}` lists what there is"
             )
         handle.execute("INSERT INTO pin (stream, seq, note) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (stream, seq, note)).fetchall()
         return handle.changes() > 0

@@ -21,7 +21,7 @@ from eventlog.held_files import resolve_log
 from eventlog.image import NO_CHANGES, Change, Entry, Image, changes_digest, fold_into
 from eventlog.image_rows import COLUMNS, change_from_row
 from eventlog.ports import Clock
-from eventlog.show import show_text
+from eventlog.show import advise_verify, show_text
 from eventlog.values import FORMAT, READABLE_FORMATS, ZERO_HASH, ContentId, Epoch, LogId, Seq, StreamId
 
 PAGE_EVENTS = 512
@@ -159,18 +159,18 @@ class Reader:
         except apsw.Error as error:
             raise connection.translate(error, self.path, self.name) from error
         except UnicodeDecodeError as error:
-            raise CorruptError(f"{self.name}: text that is not UTF-8 ({error}); run `eventlog verify {self.name}`") from error
+            raise CorruptError(f"{self.name}: text that is not UTF-8 ({error}); {advise_verify(self.name)}") from error
 
     def _read_format(self) -> int:
         stated, header = self._meta("format"), self.rows("PRAGMA user_version")[0][0]
         if stated != str(header) or header not in READABLE_FORMATS or not isinstance(header, int):
-            raise CorruptError(f"{self.name}: meta has another format than the file's header; run `eventlog verify {self.name}`")
+            raise CorruptError(f"{self.name}: meta has another format than the file's header; {advise_verify(self.name)}")
         return header
 
     def _meta(self, key: str) -> str:
         found = self.rows("SELECT value FROM meta WHERE key = ?", (key,))
         if not found or not isinstance(found[0][0], str):
-            raise CorruptError(f"{self.name}: meta has no {key}; run `eventlog verify {self.name}`")
+            raise CorruptError(f"{self.name}: meta has no {key}; {advise_verify(self.name)}")
         return found[0][0]
 
     def streams(self) -> list[StreamRow]:
@@ -255,7 +255,7 @@ class Reader:
     def _cache_damaged(self, stream: StreamId, position: Position) -> CorruptError:
         return CorruptError(
             f"{self.name}: stream {stream}: its cache row disagrees with its events (head {position.seq}, floor {position.epoch}); "
-            f"run `eventlog verify {self.name}`"
+            f"{advise_verify(self.name)}"
         )
 
     def _page(self, row: StreamRow, position: Position) -> Generator[StoredEvent, None, Position | None]:
@@ -317,7 +317,7 @@ class Reader:
 
     def _damaged(self, stream: StreamId, seq: Seq, what: str) -> CorruptError:
         return CorruptError(
-            f"{self.name}: stream {stream} seq {seq}: {what}; the last good event is {seq - 1}; run `eventlog verify {self.name}`"
+            f"{self.name}: stream {stream} seq {seq}: {what}; the last good event is {seq - 1}; {advise_verify(self.name)}"
         )
 
     def changes(self, stream: StreamId, seq: Seq) -> tuple[Change, ...]:
@@ -361,7 +361,7 @@ class Reader:
     def _stored_blob(self, content: ContentId, row: tuple[object, ...]) -> codec.Blob:
         name, size, data = row
         if not (isinstance(name, str) and isinstance(size, int) and isinstance(data, bytes)):
-            raise CorruptError(f"{self.name}: blob {content.hex()} has a column of the wrong type; run `eventlog verify {self.name}`")
+            raise CorruptError(f"{self.name}: blob {content.hex()} has a column of the wrong type; {advise_verify(self.name)}")
         return codec.Blob(content, name, size, data)
 
     def _missing(self, content: ContentId) -> CorruptError | CompactedError:
@@ -380,7 +380,7 @@ class Reader:
             case "lost":
                 return CorruptError(f"{self.name}: the content {content.hex()} was lost before this log was salvaged from a damaged one")
             case _:
-                return CorruptError(f"{self.name}: blob {content.hex()} is missing; run `eventlog verify {self.name}`")
+                return CorruptError(f"{self.name}: blob {content.hex()} is missing; {advise_verify(self.name)}")
 
     def dropped_reason(self, content: ContentId) -> str | None:
         """Why the log lacks a content ("compacted", "lost", or "checkpointed": it never had it), or None when it is not on record."""
@@ -439,18 +439,18 @@ def _describe_misfit(epoch: object, version: object) -> str:
 
 def _integer(value: object, name: str) -> int:
     if not isinstance(value, int):
-        raise CorruptError(f"{name}: found {value!r} where a number belongs; run `eventlog verify {name}`")
+        raise CorruptError(f"{name}: found {value!r} where a number belongs; {advise_verify(name)}")
     return value
 
 
 def _stream_row(row: tuple[object, ...], name: str) -> StreamRow:
     stream, floor, head_seq, head_hash, parent, forked_at, origin_log, origin_stream = row
     if not (isinstance(stream, str) and isinstance(floor, int) and isinstance(head_seq, int) and isinstance(head_hash, bytes)):
-        raise CorruptError(f"{name}: a stream row has a column of the wrong type; run `eventlog verify {name}`")
+        raise CorruptError(f"{name}: a stream row has a column of the wrong type; {advise_verify(name)}")
     if not (_is_optional(parent, str) and _is_optional(forked_at, int) and (parent is None) == (forked_at is None)):
-        raise CorruptError(f"{name}: stream {stream}: its parent is not one; run `eventlog verify {name}`")
+        raise CorruptError(f"{name}: stream {stream}: its parent is not one; {advise_verify(name)}")
     if not (_is_optional(origin_log, str) and _is_optional(origin_stream, str) and (origin_log is None) == (origin_stream is None)):
-        raise CorruptError(f"{name}: stream {stream}: its origin is not one; run `eventlog verify {name}`")
+        raise CorruptError(f"{name}: stream {stream}: its origin is not one; {advise_verify(name)}")
     origin = Origin(LogId(str(origin_log)), StreamId(str(origin_stream))) if origin_log is not None else None
     parent_id = StreamId(str(parent)) if parent is not None else None
     at = Seq(forked_at) if isinstance(forked_at, int) else None

@@ -1,6 +1,7 @@
 """Bytes that people may see: names and outputs escaped so that no terminal, line or table is bent by them."""
 
 import base64
+import shlex
 
 from eventlog.values import JsonBytes
 
@@ -34,6 +35,26 @@ def show_text(text: str) -> str:
     """`show_path` for text that may hold surrogate escapes (a path given by a person, a message that quotes one). Nothing is shown of an
     empty text: who names it in a sentence quotes it."""
     return text if _is_plain(text) else show_path(text.encode("utf-8", "surrogateescape"))
+
+
+def show_word(text: str) -> str:
+    """`text`, a path, as one word of a command line that a person copies: `show_text` of it, quoted where a shell would read it
+    otherwise."""
+    return as_word(show_text(text))
+
+
+def as_word(shown: str, *, is_path: bool = True) -> str:
+    r"""What `show_text` gave, as one word of a command line. What it escaped is written as bash's `$'..'`, which has the same escapes; a
+    path that begins with `-` would be taken for an option, and gets `./` before it."""
+    word = f"./{shown}" if is_path and shown.startswith("-") else shown
+    if "\\" in word:
+        return "$'" + word.replace("'", r"\'") + "'"
+    return shlex.quote(word)
+
+
+def advise_verify(name: str) -> str:
+    """What to run where a log, as shown, says what it must not."""
+    return f"run `eventlog verify {as_word(name)}`"
 
 
 def decode_bytes(value: JsonBytes) -> bytes:

@@ -11,6 +11,7 @@ from eventlog.codec import Blob, decode_chunk_list
 from eventlog.errors import CorruptError
 from eventlog.reader import Reader
 from eventlog.retention import ContentStep, Outline, Pins, Policy, choose_points, keep_contents, keep_outputs, outline_stream
+from eventlog.show import advise_verify
 from eventlog.values import ContentId, Seq, StreamId
 
 PAGE_ROWS = 4096
@@ -81,7 +82,7 @@ def read_steps(reader: Reader, one: Outline) -> Iterator[ContentStep]:
 def _content_step(row: tuple[object, ...], name: str) -> tuple[int, int, ContentStep]:
     seq, index, path, content = row
     if not (isinstance(seq, int) and isinstance(index, int) and isinstance(path, bytes) and isinstance(content, bytes | None)):
-        raise CorruptError(f"{name}: an image change has a column of the wrong type; run `eventlog verify {name}`")
+        raise CorruptError(f"{name}: an image change has a column of the wrong type; {advise_verify(name)}")
     return seq, index, (Seq(seq), path, None if content is None else ContentId(content))
 
 
@@ -103,7 +104,7 @@ def read_blobs(reader: Reader) -> Blobs:
     sizes: dict[ContentId, tuple[int, int]] = {}
     for name, size, stored in reader.rows("SELECT hash, size, length(bytes) FROM blob"):
         if not (isinstance(name, bytes) and isinstance(size, int) and isinstance(stored, int)):
-            raise CorruptError(f"{reader.name}: a blob has a column of the wrong type; run `eventlog verify {reader.name}`")
+            raise CorruptError(f"{reader.name}: a blob has a column of the wrong type; {advise_verify(reader.name)}")
         sizes[ContentId(name)] = (size, stored)
     lists: dict[ContentId, tuple[ContentId, ...]] = {}
     for name, size, data in reader.rows("SELECT hash, size, bytes FROM blob WHERE codec = 'chunks'"):

@@ -18,7 +18,7 @@ from eventlog.image import Entry, Image, check_image, fold_into, root_hash
 from eventlog.integrity import SOUND, ask_integrity
 from eventlog.pointer_map import find_silent_entries
 from eventlog.reader import BEGINNING, Position, Reader, StoredEvent, StreamRow
-from eventlog.show import show_text
+from eventlog.show import advise_verify, show_text
 from eventlog.values import ContentId, Seq, StreamId
 from eventlog.verify_blobs import BlobMark, BlobWalk, check_blobs, check_contents, check_output, find_mark
 from eventlog.verify_forks import check_fork
@@ -44,9 +44,9 @@ class Mark(msgspec.Struct, frozen=True):
 class Verified(msgspec.Struct, frozen=True):
     """What was walked, and what was found wrong (nothing, for a sound log).
 
-    `orphans` are blobs that no event needs (a crashed append leaves them; compaction takes them back), `orphan_bytes` what they take; both
-    None when not all of the log was walked. `given_up` are contents that events name and that stand in `dropped`. `mark` is how far the
-    walk came.
+    `blob_bytes` are the unpacked bytes of the `blobs` that are sound, those of a chunk once, however many contents hold it. `orphans` are
+    blobs that no event needs (a crashed append leaves them; compaction takes them back), `orphan_bytes` what they take; both None when
+    not all of the log was walked. `given_up` are contents that events name and that stand in `dropped`. `mark` is how far the walk came.
     """
 
     streams: int
@@ -275,7 +275,7 @@ class _StreamWalk:
         if image and name_image(image, stream_excludes(self._reader, self._row.id)) != self._known.root:
             raise CorruptError(
                 f"{self._reader.name}: stream {self._row.id}: the image changes up to seq {self._known.position.seq} are not those that "
-                f"were verified here before; run `eventlog verify {self._reader.name}`"
+                f"were verified here before; {advise_verify(self._reader.name)}"
             )
         return image
 

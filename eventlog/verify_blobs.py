@@ -16,6 +16,7 @@ from eventlog.errors import CorruptError
 from eventlog.findings import Finding
 from eventlog.reader import Reader
 from eventlog.rowset import RowSet
+from eventlog.show import advise_verify
 from eventlog.values import CHUNK_BYTES, ContentId, Seq, StreamId
 
 PAGE_ROWS = 512
@@ -42,7 +43,7 @@ class BlobMark(msgspec.Struct, frozen=True):
 
 
 class BlobWalk(msgspec.Struct):
-    """What is known of contents and blobs so far."""
+    """What is known of contents and blobs so far. `sound_bytes` are unpacked bytes, each counted once: a list of chunks adds none."""
 
     needed: RowSet = msgspec.field(default_factory=RowSet)
     checked: RowSet = msgspec.field(default_factory=RowSet)
@@ -112,7 +113,7 @@ def _heads(reader: Reader, after: int) -> Iterator[list[tuple[int, bytes, object
         page: list[tuple[int, bytes, object, object, int]] = []
         for found, name, kind, size, length in rows:
             if not (isinstance(found, int) and isinstance(name, bytes) and isinstance(length, int)):
-                raise CorruptError(f"{reader.name}: blob row {found} has a column of the wrong type; run `eventlog verify {reader.name}`")
+                raise CorruptError(f"{reader.name}: blob row {found} has a column of the wrong type; {advise_verify(reader.name)}")
             page.append((found, name, kind, size, length))
         yield page
         row = page[-1][0]
@@ -126,16 +127,15 @@ def _check_lists(reader: Reader, walk: BlobWalk, after: int) -> Iterator[Finding
                 continue
             walk.checked.add(row)
             try:
-                size = _check_list(reader, ContentId(name), row, walk)
+                _check_list(reader, ContentId(name), row, walk)
             except CorruptError as error:
                 if reader.has_blob(ContentId(name)):  # else a compaction beside us has taken it away meanwhile, on record
                     yield _damaged(reader, ContentId(name), str(error), walk)
             else:
-                walk.sound += 1
-                walk.sound_bytes += size
+                walk.sound += 1  # no bytes of its own: those of its chunks are counted, each once
 
 
-def _check_list(reader: Reader, name: ContentId, row: int, walk: BlobWalk) -> int:
+def _check_list(reader: Reader, name: ContentId, row: int, walk: BlobWalk) -> None:
     whole, total, needed = blake3(), 0, row in walk.needed
     listed = _read_one(reader, name).blob
     for chunk_name in codec.decode_chunk_list(listed):
@@ -154,7 +154,6 @@ def _check_list(reader: Reader, name: ContentId, row: int, walk: BlobWalk) -> in
         total += len(piece)
     if total != listed.size or whole.digest() != name:
         raise CorruptError(f"{reader.name}: blob {name.hex()}: its chunks do not make up its content")
-    return total
 
 
 def _check_plain(reader: Reader, walk: BlobWalk, after: int) -> Iterator[Finding]:
@@ -200,7 +199,7 @@ def _check_batch(reader: Reader, walk: BlobWalk, first: int, last: int) -> Itera
 def _read_one(reader: Reader, name: ContentId) -> _Row:
     found = reader.rows(_BODY, (name,))
     if not found:
-        raise CorruptError(f"{reader.name}: blob {name.hex()} is missing; run `eventlog verify {reader.name}`")
+        raise CorruptError(f"{reader.name}: blob {name.hex()} is missing; {advise_verify(reader.name)}")
     return _typed(reader, found[0])
 
 
@@ -209,7 +208,7 @@ def _typed(reader: Reader, values: tuple[object, ...]) -> _Row:
         case (int(row), bytes(name), str(kind), int(size), bytes(data)):
             return _Row(row, codec.Blob(ContentId(name), kind, size, data))
         case _:
-            raise CorruptError(f"{reader.name}: blob row {values[0]} has a column of the wrong type; run `eventlog verify {reader.name}`")
+            raise CorruptError(f"{reader.name}: blob row {values[0]} has a column of the wrong type; {advise_verify(reader.name)}")
 
 
 def _damaged(reader: Reader, content: ContentId | None, what: str, walk: BlobWalk) -> Finding:

@@ -38,7 +38,7 @@ from eventlog.ports import Clock, Ids
 from eventlog.preparing import Prepared, prepare
 from eventlog.reader import StreamRow, VerbatimEvent
 from eventlog.records import Admitted, Appended, Dropped, Record, Redact, Unlock
-from eventlog.show import show_text
+from eventlog.show import advise_verify, as_word, show_text
 from eventlog.transaction import T, Transactions, until_unlocked
 from eventlog.values import ZERO_HASH, Epoch, LogId, Seq, StreamId
 
@@ -405,7 +405,7 @@ class Writer(Transactions):
         """
         row = self.reader.stream(stream)
         if row is None:
-            raise MisuseError(f"{self.name}: there is no session {stream} in this log; `eventlog show {self.name}` lists what is")
+            raise MisuseError(f"{self.name}: there is no session {stream} in this log; `eventlog show {as_word(self.name)}` lists what is")
         if row.origin is not None:
             raise MisuseError(
                 f"{self.name}: session {stream} was imported and is read-only; `eventlog fork` makes a session of it that goes on"
@@ -425,7 +425,7 @@ class Writer(Transactions):
     def _cache_damaged(self, row: StreamRow) -> CorruptError:
         return CorruptError(
             f"{self.name}: stream {row.id}: its cache row (floor {row.floor}, head {row.head_seq}) disagrees with its events; "
-            f"run `eventlog verify {self.name}`"
+            f"{advise_verify(self.name)}"
         )
 
     def _find_recorded(self, stream: StreamId, prepared: list[Prepared]) -> list[Appended]:
@@ -452,7 +452,7 @@ class Writer(Transactions):
             return None
         where, seq, epoch, previous, digest = rows[0]
         if not (isinstance(seq, int) and isinstance(epoch, int) and isinstance(previous, bytes) and isinstance(digest, bytes)):
-            raise CorruptError(f"{self.name}: event {item.id.hex()} has a column of the wrong type; run `eventlog verify {self.name}`")
+            raise CorruptError(f"{self.name}: event {item.id.hex()} has a column of the wrong type; {advise_verify(self.name)}")
         domain = codec.event_domain(self.log_id, stream)
         kind = item.kind.encode()
         mine = codec.hash_event(domain, Seq(seq), item.id, Epoch(epoch), kind, item.version, item.payload, item.digest, previous)

@@ -13,7 +13,7 @@ import msgspec
 from eventlog import events
 from eventlog.blobs import batch_blobs, encode_content
 from eventlog.codec import Blob
-from eventlog.errors import ContentGoneError, InternalError, NeedsPersonError, ScanError
+from eventlog.errors import ContentGoneError, InternalError, NeedsPersonError, ScanError, required
 from eventlog.image import Change, Entry, Image, diff, is_identity_change, root_hash
 from eventlog.show import encode_bytes
 from eventlog.values import ContentId
@@ -234,7 +234,7 @@ def _lacking(context: Context, changes: tuple[Change, ...]) -> Iterator[tuple[by
 
 
 def _encode(context: Context, path: bytes, entry: Entry) -> Iterator[Blob]:
-    assert entry.content is not None
-    kept = context.scanner.kept.get(entry.content) if context.scanner else None
-    pieces = [kept] if kept is not None else read_verified(context.root, path, entry.content, entry.size)
-    return encode_content(pieces, ContentId(entry.content))
+    content = required(entry.content, "only a file's content is put into the log")
+    kept = context.scanner.kept.get(content) if context.scanner else None
+    pieces = [kept] if kept is not None else read_verified(context.root, path, content, entry.size)
+    return encode_content(pieces, ContentId(content))

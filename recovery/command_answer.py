@@ -10,7 +10,7 @@ from typing import Any, Literal
 from eventlog import events
 from eventlog.command_options import check_text
 from eventlog.errors import MisuseError
-from eventlog.show import show_text
+from eventlog.show import show_text, show_word
 from recovery.asking import append_judged, check_going_on
 from recovery.driver.order import Ports
 from recovery.script import call_to_json, parse_calls
@@ -52,7 +52,7 @@ def answer(state_directory: str, given: Answer, edit: Path | None, reason: str, 
         print(json.dumps({"session": before.opened.name, "call": asked.call, "asked_seq": asked.seq, "answer": given, "is_new": is_new}))
     else:
         how = "" if is_new else " already"
-        way_on = describe_way_on(bool(before.opened.script), show_text(state_directory))
+        way_on = describe_way_on(bool(before.opened.script), show_word(state_directory))
         print(f"call {asked.call} of session {before.opened.name} is {given}{how}; {way_on} goes on")
     return 0
 
@@ -83,7 +83,7 @@ def _find_question(state: SessionState, state_directory: str) -> Approval:
     if state.approval is None:
         raise MisuseError(
             f"session {state.opened.name} in {show_text(state_directory)} waits for no answer; `recovery plan "
-            f"{show_text(state_directory)}` says what comes next"
+            f"{show_word(state_directory)}` says what comes next"
         )
     return state.approval
 

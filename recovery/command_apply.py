@@ -6,7 +6,7 @@ Nothing but recovery happens: no call is begun that the log does not have, and t
 import json
 
 from eventlog import events
-from eventlog.show import show_text
+from eventlog.show import show_word
 from recovery.command_log import find_place
 from recovery.context import Context
 from recovery.driver.entry import drive
@@ -18,21 +18,21 @@ from recovery.words import word_of
 
 def apply_recovery(log: str, accept_outside: str, as_json: bool, settings: Settings, ports: Ports) -> int:
     """Recover and stop; the exit code. Raises MisuseError, LogMissingError, CorruptError before anything is changed."""
-    place = find_place(log, None, f"recovery apply {show_text(log)}", "name the state directory of a session")
+    place = find_place(log, None, f"recovery apply {show_word(log)}", "name the state directory of a session")
     if place.known.is_finished:
-        _print(place.known.opened.name, place.known.floor, [], f"`eventlog show {show_text(place.state)}` prints its history", as_json)
+        _print(place.known.opened.name, place.known.floor, [], f"`eventlog show {show_word(place.state)}` prints its history", as_json)
         return 0
 
     def work(context: Context) -> int:
         begun = context.journal.state.head_seq
         recover(context)
         _print(
-            place.known.opened.name, context.epoch, _read_decisions(context, begun), f"`recovery drive {show_text(place.state)}` goes on",
+            place.known.opened.name, context.epoch, _read_decisions(context, begun), f"{place.way_on} goes on",
             as_json,
         )  # fmt: skip
         return 0
 
-    act = Act(work, f"recovery apply {show_text(place.state)}", runs_commands=True, accepts_outside=True)
+    act = Act(work, f"recovery apply {show_word(place.state)}", runs_commands=True, accepts_outside=True)
     return drive(Order(place.state, None, None, accept_outside, act), settings, ports)
 
 

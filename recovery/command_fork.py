@@ -4,7 +4,7 @@ import json
 import os
 
 from eventlog.history import parse_point
-from eventlog.show import show_text
+from eventlog.show import show_text, show_word
 from recovery.command_log import state_of
 from recovery.driver.order import Ports
 from recovery.opening import log_path
@@ -37,6 +37,6 @@ def _tell(placed: Placed, as_json: bool) -> int:
         return 0
     print(
         f"session {show_text(placed.session)} goes on from {show_text(placed.parent)} seq {placed.parent_seq} in "
-        f"{show_text(placed.workspace)}; `recovery drive {show_text(placed.state)}` makes the files and drives it"
+        f"{show_text(placed.workspace)}; `recovery drive {show_word(placed.state)}` makes the files and drives it"
     )
     return 0

@@ -11,7 +11,7 @@ import msgspec
 from eventlog import events
 from eventlog.errors import MisuseError, ScanError
 from eventlog.records import Record
-from eventlog.show import encode_bytes, show_text
+from eventlog.show import encode_bytes, show_text, show_word
 from recovery.capture import Capture, capture_outside, commit_look
 from recovery.command_log import find_place
 from recovery.context import Context
@@ -57,7 +57,7 @@ def take_image(order: ImageOrder, settings: Settings, ports: Ports) -> int:
     if order.is_new:
         return _begin(order, settings, ports)
     place = find_place(order.log, order.workspace, "recovery image", "`recovery image LOG --workspace DIR --new` begins one")
-    command = f"recovery image {show_text(place.state)} --workspace {show_text(place.workspace)}"
+    command = f"recovery image {show_word(place.state)} --workspace {show_word(place.workspace)}"
     begun = ports.clock.monotonic()
 
     def work(context: Context) -> int:

@@ -5,10 +5,11 @@ import os
 import msgspec
 
 from eventlog.errors import MisuseError
-from eventlog.show import show_text
+from eventlog.show import show_text, show_word
 from recovery.opening import LOG_NAME, log_missing, log_path, read_log, should_exist
 from recovery.script import decode_bytes
 from recovery.state import SessionState
+from recovery.words import describe_way_on
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -17,6 +18,11 @@ class Place(msgspec.Struct, frozen=True):
     state: str
     workspace: str
     known: SessionState
+
+    @property
+    def way_on(self) -> str:
+        """What drives the session on."""
+        return describe_way_on(bool(self.known.opened.script), show_word(self.state))
 
 
 def state_of(log: str) -> str:

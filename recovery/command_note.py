@@ -5,7 +5,7 @@ import sys
 
 from eventlog.errors import MisuseError
 from eventlog.reader import Reader
-from eventlog.show import show_text
+from eventlog.show import show_text, show_word
 from eventlog.values import StreamId
 from recovery.command_log import state_of
 from recovery.fold_cache import Known
@@ -26,7 +26,7 @@ def print_note(log: str, limit: int, as_json: bool) -> int:
     try:
         stream = only_stream(reader)
         known = read_state(reader, stream, is_placed=False)
-        text = note_of(reader, stream, known, limit, as_json=as_json, place=show_text(state))
+        text = note_of(reader, stream, known, limit, as_json=as_json, place=show_word(state))
     finally:
         reader.close()
     sys.stdout.write(text)

@@ -7,7 +7,7 @@ from eventlog.command_options import check_text
 from eventlog.errors import CorruptError
 from eventlog.identity_files import read_identities
 from eventlog.process_identity import is_alive
-from eventlog.show import show_text
+from eventlog.show import show_word
 from recovery.asking import append_judged, check_going_on
 from recovery.driver.order import Ports
 from recovery.state import SessionState
@@ -37,12 +37,12 @@ def ask_pause(state_directory: str, reason: str, as_json: bool, ports: Ports) ->
 
 def _describe(before: SessionState, driver: int | None, state_directory: str) -> str:
     if before.is_paused:
-        way_on = describe_way_on(bool(before.opened.script), show_text(state_directory))
+        way_on = describe_way_on(bool(before.opened.script), show_word(state_directory))
         return f"it is paused already; {way_on} goes on with it"
     asked = "a pause is asked for" if before.pause_asked is None else "a pause was asked for before"
     if driver is not None:
         return f"{asked}; the driver of epoch {driver} pauses when the call that runs has ended, and exits with 78"
-    return f"{asked}; no driver is at work: the next `recovery drive {show_text(state_directory)}` recovers what there is and pauses"
+    return f"{asked}; no driver is at work: the next `recovery drive {show_word(state_directory)}` recovers what there is and pauses"
 
 
 def _find_driver(state_directory: str, ports: Ports) -> int | None:

@@ -17,7 +17,7 @@ from eventlog.errors import MisuseError, NeedsPersonError
 from eventlog.image import decode_xattrs
 from eventlog.reader import Reader
 from eventlog.records import Record
-from eventlog.show import encode_bytes, show_path, show_text
+from eventlog.show import encode_bytes, show_path, show_text, show_word
 from eventlog.values import StreamId
 from recovery.command_log import Place, find_place
 from recovery.context import Context
@@ -58,7 +58,7 @@ class _Found(msgspec.Struct, frozen=True):
         """What a decision displaced. Raises MisuseError when nothing of it is there."""
         if seq not in self.displaced:
             raise MisuseError(
-                f"decision {seq} has nothing in quarantine; `recovery quarantine list {show_text(self.place.state)}` says which have"
+                f"decision {seq} has nothing in quarantine; `recovery quarantine list {show_word(self.place.state)}` says which have"
             )
         return self.displaced[seq]
 
@@ -234,7 +234,7 @@ def empty_decisions(order: EmptyOrder, settings: Settings, ports: Ports) -> int:
         return 0
 
     which = "" if order.seq is None else f" {order.seq}"
-    command = f"recovery quarantine empty {show_text(found.place.state)}{which}"
+    command = f"recovery quarantine empty {show_word(found.place.state)}{which}"
     return drive(Order(found.place.state, None, None, "", Act(work, command)), settings, ports)
 
 
@@ -242,7 +242,7 @@ def _check_ended(wanted: set[int], open_seq: int | None, state: str) -> None:
     """Raise NeedsPersonError while the restore of a wanted decision has not ended: what it displaced is not yet on record."""
     if open_seq is not None and open_seq in wanted:
         raise NeedsPersonError(
-            f"the restore decided at seq {open_seq} is open and nothing of it is deleted; `recovery drive {show_text(state)}` completes it"
+            f"the restore decided at seq {open_seq} is open and nothing of it is deleted; `recovery drive {show_word(state)}` completes it"
         )
 
 

@@ -24,6 +24,7 @@ from recovery.redrive.pool import Pool
 from recovery.redrive.record import RedriveRecord, load_record
 from recovery.redrive.session import Redrive
 from recovery.redrive.world import Child, LocalWorld
+from recovery.words import name_state
 
 BUSY = 1
 INTERRUPTED = 130
@@ -73,7 +74,7 @@ def _begin(
     name = show_text(state)
 
     def tell_of(line: str) -> None:
-        tell(line.replace("STATE_DIR", name))
+        tell(name_state(line, state))
 
     try:
         held.enter_context(claim(state, ports.clock))

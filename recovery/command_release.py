@@ -9,7 +9,7 @@ driven again: it must claim the workspace first, and meets the changes made mean
 import json
 
 from eventlog.errors import BusyError
-from eventlog.show import show_text
+from eventlog.show import show_text, show_word
 from recovery.command_log import Place, find_place
 from recovery.context import Context
 from recovery.driver.entry import drive
@@ -46,7 +46,7 @@ def _nothing(_: Context) -> int:
 
 
 def _command(place: Place) -> str:
-    return f"recovery release {show_text(place.state)}"
+    return f"recovery release {show_word(place.state)}"
 
 
 def _check_parked(place: Place, ports: Ports) -> None:
@@ -67,5 +67,5 @@ def _print(place: Place, roots: list[str], registry: str, as_json: bool) -> None
     elif not roots:
         print(f"session {name} holds no workspace in the registry {show_text(registry)}; nothing was changed")
     else:
-        again = "" if place.known.is_finished else f"; `recovery drive {show_text(place.state)}` claims it again before it goes on"
+        again = "" if place.known.is_finished else f"; {place.way_on} claims it again before it goes on"
         print(f"released {', '.join(show_text(root) for root in roots)} from session {name}{again}")

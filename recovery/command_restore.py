@@ -7,7 +7,7 @@ import msgspec
 from eventlog import events
 from eventlog.errors import NeedsPersonError
 from eventlog.reader import Reader
-from eventlog.show import show_text
+from eventlog.show import show_word
 from eventlog.values import StreamId
 from recovery.capture import look
 from recovery.checkpoints.vault import Vault
@@ -21,6 +21,7 @@ from recovery.perform import restore_to
 from recovery.person_restore import Aim, aim_at, check_not_stale, check_seq
 from recovery.root import check_root
 from recovery.settings import Settings
+from recovery.words import naming_state
 from recovery.workspace.restore_plan import describe, show_short
 
 
@@ -39,11 +40,12 @@ def restore_image(order: RestoreOrder, settings: Settings, ports: Ports) -> int:
     place = find_place(order.log, order.workspace, "recovery restore", "name the state directory of a session")
     if place.known.is_finished:
         raise finished_error(place.state, place.known.opened.name)
-    forecast = _forecast(place, order.seq, find_vault(place.known, settings.checkpoints, ports.clock))
+    with naming_state(place.state):
+        forecast = _forecast(place, order.seq, find_vault(place.known, settings.checkpoints, ports.clock))
     if order.is_dry:
         _print(order, place, forecast, None)
         return 0 if forecast.is_idle else 2
-    command = f"recovery restore {show_text(place.state)} --at {order.seq} --workspace {show_text(place.workspace)}"
+    command = f"recovery restore {show_word(place.state)} --at {order.seq} --workspace {show_word(place.workspace)}"
 
     def work(context: Context) -> int:
         begun = context.journal.state.head_seq
@@ -140,7 +142,7 @@ def _print(order: RestoreOrder, place: Place, aim: Aim, done: _Done | None) -> N
     print(f"{would}: image at seq {aim.seq}, root {aim.root}, {restored} paths, {displaced} moves to quarantine{calls}")
     for one in (older, own):
         if one and one.displaced:
-            print(f"what was displaced is in quarantine: `recovery quarantine show {show_text(place.state)} {one.decision_seq}`")
+            print(f"what was displaced is in quarantine: `recovery quarantine show {show_word(place.state)} {one.decision_seq}`")
 
 
 def _describe_older(done: _Done, older: events.RestoreFinished) -> dict[str, object]:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from eventlog import events
 from eventlog.errors import MisuseError
 from eventlog.records import Record
-from eventlog.show import show_text
+from eventlog.show import as_word, show_text, show_word
 from recovery.command_log import Place, find_place
 from recovery.context import Context
 from recovery.driver.entry import drive
@@ -27,18 +27,19 @@ from recovery.settle_call import accept_workspace, not_run, ran, undo
 from recovery.settle_discard import discard
 from recovery.settle_exclude import exclude
 from recovery.settle_root import accept_root, check_away, rebuild
+from recovery.words import naming_state
 
 SAID = "a person says that no process of an older epoch lives (settle --processes-dead)"
 
 
 def settle_rebuild(log: str, settings: Settings, ports: Ports) -> int:
     """Rebuild the workspace from the log in whatever is there; the exit code. Raises as `settle_processes` does."""
-    command = f"recovery settle {show_text(log)} --rebuild"
+    command = f"recovery settle {show_word(log)} --rebuild"
     place = _find_away(log, command)
 
     def work(context: Context) -> int:
         rebuild(context)
-        context.tell(f"the workspace equals the log; `recovery drive {show_text(place.state)}` goes on")
+        context.tell(f"the workspace equals the log; {place.way_on} goes on")
         return 0
 
     return drive(Order(place.state, None, None, "", Act(work, command, may_claim=False)), settings, ports)
@@ -46,14 +47,13 @@ def settle_rebuild(log: str, settings: Settings, ports: Ports) -> int:
 
 def settle_root(log: str, settings: Settings, ports: Ports) -> int:
     """Take the directory that is there as the workspace; the exit code. Raises as `settle_processes` does."""
-    command = f"recovery settle {show_text(log)} --accept-root"
+    command = f"recovery settle {show_word(log)} --accept-root"
     place = _find_away(log, command)
 
     def work(context: Context) -> int:
         accept_root(context)
         context.tell(
-            f"{show_text(context.root)} is the workspace from here on; `recovery drive {show_text(place.state)}` "
-            "records what differs in it as an outside change"
+            f"{show_text(context.root)} is the workspace from here on; {place.way_on} records what differs in it as an outside change"
         )
         return 0
 
@@ -81,19 +81,19 @@ def settle_workspace(log: str, root: str, settings: Settings, ports: Ports) -> i
     def accept(context: Context) -> None:
         accept_workspace(context, root)
 
-    option = f"--accept-workspace {show_text(root)}"
-    place = find_place(log, None, f"recovery settle {show_text(log)} {option}", "name the state directory of a session")
+    option = f"--accept-workspace {as_word(show_text(root))}"
+    place = find_place(log, None, f"recovery settle {show_word(log)} {option}", "name the state directory of a session")
     if not place.known.is_finished and place.known.obligation is None:
         raise MisuseError(
-            f"recovery settle {option}: no restore is open in {show_text(place.state)}; `recovery drive {show_text(place.state)}` recovers"
+            f"recovery settle {option}: no restore is open in {show_text(place.state)}; {place.way_on} recovers"
         )
     return _settle(place, option, accept, f"the restore is ended, and the workspace is the image {root}", settings, ports, may_claim=False)
 
 
 def settle_exclude(log: str, path: str, settings: Settings, ports: Ports) -> int:
     """Leave a path out of all images from here on; the exit code. Raises as `settle_processes` does."""
-    option = f"--exclude {show_text(path)}"
-    place = find_place(log, None, f"recovery settle {show_text(log)} {option}", "name the state directory of a session")
+    option = f"--exclude {show_word(path)}"
+    place = find_place(log, None, f"recovery settle {show_word(log)} {option}", "name the state directory of a session")
     relative = os.path.relpath(os.path.join(place.workspace, path), place.workspace)
     if relative == "." or relative.startswith(".."):
         raise MisuseError(f"recovery settle {option}: name a path below the workspace {show_text(place.workspace)}")
@@ -119,11 +119,11 @@ def _settle_open(
     log: str, option: str, act: Callable[[Context], None], done: str, settings: Settings, ports: Ports, *, may_claim: bool
 ) -> int:  # fmt: skip
     """An act on the open call. Raises MisuseError before the takeover where none is open: it would end what runs, for nothing."""
-    place = find_place(log, None, f"recovery settle {show_text(log)} {option}", "name the state directory of a session")
+    place = find_place(log, None, f"recovery settle {show_word(log)} {option}", "name the state directory of a session")
     call = place.known.open_call
     if not place.known.is_finished and call is None and place.known.obligation is None:
         raise MisuseError(
-            f"recovery settle {option}: no call is open in {show_text(place.state)}; `recovery drive {show_text(place.state)}` goes on"
+            f"recovery settle {option}: no call is open in {show_text(place.state)}; {place.way_on} goes on"
         )
     told = f"call {call.number}: {done}" if call is not None else "the restore is ended"
     return _settle(place, option, act, told, settings, ports, may_claim=may_claim)
@@ -134,10 +134,10 @@ def _settle(
 ) -> int:  # fmt: skip
     def work(context: Context) -> int:
         act(context)
-        context.tell(f"{done}; `recovery drive {show_text(place.state)}` goes on")
+        context.tell(f"{done}; {place.way_on} goes on")
         return 0
 
-    command = f"recovery settle {show_text(place.state)} {option}"
+    command = f"recovery settle {show_word(place.state)} {option}"
     return drive(Order(place.state, None, None, "", Act(work, command, may_claim=may_claim)), settings, ports)
 
 
@@ -145,18 +145,19 @@ def _find_away(log: str, command: str) -> Place:
     """A session whose workspace is not in its place. Raises MisuseError where it is: a takeover would end what runs, for nothing."""
     place = find_place(log, None, command, "name the state directory of a session")
     if not place.known.is_finished:  # which the drive refuses by itself
-        check_away(place.workspace, place.known)
+        with naming_state(place.state):
+            check_away(place.workspace, place.known)
     return place
 
 
 def settle_processes(log: str, settings: Settings, ports: Ports) -> int:
     """Take over on a person's word; the exit code. Raises MisuseError, LogMissingError, CorruptError before anything is changed."""
-    command = f"recovery settle {show_text(log)} --processes-dead"
+    command = f"recovery settle {show_word(log)} --processes-dead"
     place = find_place(log, None, command, "name the state directory of a session")
 
     def work(context: Context) -> int:
         context.journal.append([Record(events.Noted(context.clock.now_ms(), SAID))], (), "settled")
-        context.tell(f"no process of an older epoch lives, on your word; `recovery drive {show_text(place.state)}` goes on")
+        context.tell(f"no process of an older epoch lives, on your word; {place.way_on} goes on")
         return 0
 
     act = Act(work, command, may_claim=False, are_processes_dead=True)

@@ -19,7 +19,7 @@ import msgspec
 from eventlog.errors import FullError, MisuseError, SpaceFileError
 from eventlog.events import Exit
 from eventlog.ports import Clock, Host, Ids
-from eventlog.show import encode_bytes, show_text
+from eventlog.show import as_word, encode_bytes, show_text, show_word
 from recovery.calls import describe_exit
 from recovery.space.bubblewrap import Bubblewrap, choose_bubblewrap, parse_space
 from recovery.space.condemned import NO_TRUST, Trust
@@ -261,7 +261,10 @@ def logs(directory: str, key: str, stream: StreamName, as_json: bool, opener: Op
     finally:
         space.close()
     if ended is None:
-        raise MisuseError(f"{show_text(key)} has not ended; follow it with `recovery attach {show_text(directory)} {show_text(key)}`")
+        raise MisuseError(
+            f"{show_text(key)} has not ended; follow it with `recovery attach {show_word(directory)} "
+            f"{as_word(show_text(key), is_path=False)}`"
+        )
     if as_json:
         _tell_end(ended, True, {})
     else:
@@ -281,7 +284,7 @@ def kill(directory: str, key: str, as_json: bool, opener: Opener) -> int:
     if ended.word is AttemptWord.KEPT:
         raise MisuseError(
             f"{show_text(key)}: its command has ended, and what it left behind was kept by policy; "
-            f"`recovery space advance --dir {show_text(directory)} --epoch {ended.epoch + 1}` ends that"
+            f"`recovery space advance --dir {show_word(directory)} --epoch {ended.epoch + 1}` ends that"
         )
     _tell_end(ended, as_json, {})
     return 0

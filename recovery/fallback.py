@@ -18,7 +18,7 @@ from typing import Literal, assert_never
 import msgspec
 
 from eventlog import events
-from eventlog.errors import NeedsPersonError
+from eventlog.errors import InternalError, NeedsPersonError, required
 from eventlog.image import Change, Image, ImageTree, diff, root_hash
 from eventlog.records import Record
 from eventlog.values import ContentId
@@ -119,9 +119,9 @@ def describe_damage(
     taken = state.modes.find_taken(root)
     if taken is None:
         return "no checkpoint was taken of the newest image"
-    assert contents.vault is not None, "a session with checkpoints has a vault"
+    vault = required(contents.vault, "the log says that a checkpoint was taken, and the session has no store for one")
     try:
-        contents.vault.prove(taken.manifest, root, lacking)
+        vault.prove(taken.manifest, root, lacking)
     except CheckpointDamagedError as error:
         return str(error)
     return ""
@@ -215,8 +215,7 @@ def _run_again(context: Context, obligation: Obligation, call: CallState) -> Non
             mark = context.space.mark(f"d{obligation.seq}-a{attempt}")
             _announce(context, key, "command", attempt, digest_request(command), mark)
             context.space.wait_command(key, context.space.start_command(command, mark))
-            done = context.ledger.state.find(key)
-            assert done is not None, "it has just ended"
+            done = required(context.ledger.state.find(key), f"the ledger does not know {key}, which has just ended")
             handle_outsiders(context, done, KEY_VARIABLE, choose_left_behind(context, request))
             context.space.forget_attempt(mark)
         case WriteCall():
@@ -245,7 +244,8 @@ def _commit(context: Context, obligation: Obligation, records: list[Record], ima
     state = context.journal.state
     if obligation.call is not None and (label in INTERRUPTS or _is_cut_off(state, label, records)):
         record = interrupt_call(context, label, "the call was cut, and its workspace restored from an older checkpoint")
-        assert isinstance(record.event, events.CallSettled)
+        if not isinstance(record.event, events.CallSettled):
+            raise InternalError(f"an interrupted call ends in {type(record.event).__name__}")
         listed = list_untracked(state.untracked_at(obligation.target_seq))
         records = [*records, Record(msgspec.structs.replace(record.event, root=root, untracked=listed))]
     if label is Label.LOG_BEHIND_RESTORE:

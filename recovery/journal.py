@@ -10,7 +10,7 @@ from eventlog.errors import CorruptError, HeadMovedError, InternalError, MisuseE
 from eventlog.ports import Clock
 from eventlog.reader import BEGINNING, Position, Reader, StoredEvent
 from eventlog.records import Admitted, Appended, Dropped, Record
-from eventlog.show import show_text
+from eventlog.show import as_word, show_text
 from eventlog.values import Epoch, Seq, StreamId
 from eventlog.wal import wal_bytes
 from eventlog.writer import Writer
@@ -40,7 +40,7 @@ def read_state(reader: Reader, stream: StreamId, *, is_placed: bool = True, cach
     if is_placed and not state.is_placed:
         raise NeedsPersonError(
             f"{reader.name}: session {stream} was forked or imported and has no workspace yet; "
-            f"`recovery place {os.path.dirname(reader.name) or '.'} --workspace DIR` gives it one"
+            f"`recovery place {as_word(os.path.dirname(reader.name) or '.')} --workspace DIR` gives it one"
         )
     return state, hashes
 

@@ -16,7 +16,7 @@ from eventlog.ports import Clock, Ids
 from eventlog.preflight import check_writable_place
 from eventlog.reader import Reader
 from eventlog.records import Dropped, Record
-from eventlog.show import encode_bytes, show_text
+from eventlog.show import encode_bytes, show_text, show_word
 from eventlog.values import ContentId, StreamId
 from recovery.capture import list_untracked
 from recovery.checkpoints.vault import Vault, check_store_place, make_vault, open_vault, store_path
@@ -230,12 +230,12 @@ def _read_same(session: Session, cache: FoldCache | None = None) -> Known:
     if known[0].opened.script != [call_to_json(call) for call in session.calls]:
         raise MisuseError(
             f"session {session.name} in {show_text(session.state)} began with other calls than its file has now; "
-            f"finish it as it began with `recovery drive {show_text(session.state)}`, or give the new calls another name and state"
+            f"finish it as it began with `recovery drive {show_word(session.state)}`, or give the new calls another name and state"
         )
     if known[0].profile != session.profile:  # what a person left out later is not compared
         raise MisuseError(
             f"session {session.name} in {show_text(session.state)} began with another `exclude` or `track` than is asked for now, and both "
-            f"are fixed for good; finish it as it began with `recovery drive {show_text(session.state)}`, or give another name and state"
+            f"are fixed for good; finish it as it began with `recovery drive {show_word(session.state)}`, or give another name and state"
         )
     _check_same_mode(session, known[0])
     return known
@@ -250,7 +250,7 @@ def _check_same_mode(session: Session, state: SessionState) -> None:
     if began != asked:
         raise MisuseError(
             f"session {session.name} in {show_text(session.state)} began with another `mode`, `limits`, `store` or `lost_work_bound` than "
-            f"is asked for now; finish it as it began with `recovery drive {show_text(session.state)}`, or give another name and state"
+            f"is asked for now; finish it as it began with `recovery drive {show_word(session.state)}`, or give another name and state"
         )
 
 

@@ -10,7 +10,7 @@ from typing import assert_never
 import msgspec
 
 from eventlog import events, steps
-from eventlog.errors import InternalError, NeedsPersonError, ScanError, StaleEpochError
+from eventlog.errors import InternalError, NeedsPersonError, ScanError, StaleEpochError, required
 from eventlog.records import Record
 from eventlog.show import show_text
 from recovery import calls
@@ -91,8 +91,8 @@ def restore_to(context: Context, seq: int) -> Aim:
         if label is not Label.COMPLETE_RESTORE:
             break
         _act(context, label, evidence)
-    assert evidence.scan is not None, "a root that is there was scanned"
-    aim = aim_at(context.contents, context.journal.state, evidence.scan, seq)
+    found = required(evidence.scan, "the root is there and was not scanned")
+    aim = aim_at(context.contents, context.journal.state, found, seq)
     if not aim.is_idle or context.journal.state.open_call is not None:
         check_room(aim.plan, context.root, lambda content: context.contents.read([content]))
         decide_restore(context, aim, evidence.facts.named())
@@ -337,11 +337,13 @@ def complete_obligation(context: Context) -> None:
         if label is Label.LOG_BEHIND_RESTORE:
             records += interrupt_missing(context)
         context.journal.append(records, (), "restored")
-    kept = os.path.join(side, "quarantine", f"{context.journal.log_id}-{obligation.seq}")
-    moved = f"; what was moved away is in {show_text(kept)}" if os.path.isdir(kept) else ""
     did, counted = ("rebuilt", "reimaged") if label in REBUILDS else ("restored", "reverted")
-    count = next(one.event.restored for one in records if isinstance(one.event, events.RestoreFinished))
-    context.tell(f"{obligation.label}: workspace {did} to the image at seq {obligation.target_seq}, {count} paths {counted}{moved}")
+    finished = next(one.event for one in records if isinstance(one.event, events.RestoreFinished))
+    kept = os.path.join(side, "quarantine", f"{context.journal.log_id}-{obligation.seq}")
+    # The directory is there for every restore that changed anything: it also holds what was changed in place.
+    moved = f"; what was moved away is in {show_text(kept)}" if finished.displaced else ""
+    count = f"{finished.restored} paths {counted}"
+    context.tell(f"{obligation.label}: workspace {did} to the image at seq {obligation.target_seq}, {count}{moved}")
     forget_contents(context)
     if interrupts or label is Label.LOG_BEHIND_RESTORE:
         calls.collect(context, len(context.journal.state.calls))

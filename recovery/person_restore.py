@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from eventlog import events
-from eventlog.errors import FullError, MisuseError, NeedsPersonError
+from eventlog.errors import FullError, InternalError, MisuseError, NeedsPersonError
 from eventlog.image import Image, diff, root_hash
 from eventlog.records import Record
 from recovery.calls import interrupt_call
@@ -124,7 +124,8 @@ def undo_calls(context: Context, obligation: Obligation, closing: list[Record]) 
     ]
     if obligation.call is not None:
         record = interrupt_call(context, Label.RESTORE_BY_PERSON, reason)
-        assert isinstance(record.event, events.CallSettled)
+        if not isinstance(record.event, events.CallSettled):
+            raise InternalError(f"an interrupted call ends in {type(record.event).__name__}")
         listed = state.untracked_at(obligation.target_seq)
         ends.append(Record(msgspec.structs.replace(record.event, root=obligation.target_root, untracked=list_untracked(listed))))
     records: list[Record] = []

@@ -16,7 +16,7 @@ from eventlog import durable, events
 from eventlog.bundle_export import Fetch, export
 from eventlog.bundle_import import import_into_new
 from eventlog.command_writing import announced
-from eventlog.errors import CrashworthyError, MisuseError
+from eventlog.errors import CrashworthyError, InternalError, MisuseError
 from eventlog.fork import fork_record
 from eventlog.history import Point, check_contents, find_point
 from eventlog.image import fold_changes
@@ -155,7 +155,8 @@ def fork_into(
         forked = name if name is not None else row.id if row.origin is None else row.origin.stream
         if not os.path.exists(log_path(state)):
             record = fork_record(reader.events(row.id), at, name=forked, reason="forked", parent_log=origin[0], parent=origin[1], now_ms=0)
-            assert isinstance(record.event, events.SessionForked)
+            if not isinstance(record.event, events.SessionForked):
+                raise InternalError(f"a fork begins with {type(record.event).__name__}")
             fetch = find_elsewhere(reader, row.id, at, settings.checkpoints, ports.clock)
             if fetch is None:
                 check_contents(reader, fold_changes({}, record.changes))

@@ -10,7 +10,7 @@ from eventlog.errors import CorruptError, LogMissingError, ScanError
 from eventlog.ports import Host
 from eventlog.process_identity import is_alive
 from eventlog.reader import Reader
-from eventlog.show import show_text
+from eventlog.show import show_word
 from recovery.behind import missing_calls
 from recovery.checkpoints.vault import Vault
 from recovery.contents import Contents
@@ -42,6 +42,7 @@ from recovery.space.ledger import LedgerView
 from recovery.space.records import Sealed, fold_record
 from recovery.state import SessionState
 from recovery.takeover import choose_fates
+from recovery.words import name_state
 
 _BEGINS_AGAIN = frozenset({Label.RESTORE_AND_RERUN, Label.RERUN_RESTORED, Label.VOID_AND_RUN, Label.RUN_VOIDED})
 _STOPPED = "the drive stops before anything is done"
@@ -92,7 +93,7 @@ def forecast(state_directory: str, host: Host, find_vault: FindVault, settings: 
         reader.close()
     state = msgspec.structs.replace(state, is_restored_this_epoch=False)  # as the next driver_started will make it
     if state.is_finished:
-        shown = f"`eventlog show {show_text(state_directory)}` prints its history"
+        shown = f"`eventlog show {show_word(state_directory)}` prints its history"
         return Forecast(stream, state.floor, None, None, None, "the session has finished", count_calls(state), [], [], [], [shown])
     root = os.fsdecode(decode_bytes(state.opened.workspace, "workspace"))
     stops = find_record_stop(state_directory)
@@ -110,7 +111,7 @@ def forecast(state_directory: str, host: Host, find_vault: FindVault, settings: 
 def _unlooked(stream: str, state: SessionState, stops: list[str], state_directory: str) -> Forecast:
     """The answer where nothing of the workspace was read."""
     number = state.open_call.number if state.open_call else None
-    shown = [stop.replace("STATE_DIR", show_text(state_directory)) for stop in stops]
+    shown = [name_state(stop, state_directory) for stop in stops]
     return Forecast(stream, state.floor, None, number, None, _STOPPED, count_calls(state), [], [], [], [], shown)
 
 
@@ -119,7 +120,7 @@ def _look(
     settings: Settings,
 ) -> Forecast:  # fmt: skip
     """The answer from ledger and workspace. Raises ScanError."""
-    own = show_text(state_directory)
+    own = show_word(state_directory)
     ledger = _view_ledger(space_paths(state_directory).ledger)
     fact = open_ledger_fact(ledger, state)
     if isinstance(ledger, LedgerView):
@@ -154,11 +155,11 @@ def _look(
     if unstartable:
         ahead = Ahead(f"then the drive stops with exit 78: {unstartable}", ("the program that opened it, started again, goes on",), True)
     if refusal:
-        ahead = Ahead(NEEDED, (refusal.replace("STATE_DIR", own),), True)
-    commands = _find_commands(labels, ahead, evidence, root, state, own)
+        ahead = Ahead(NEEDED, (name_state(refusal, state_directory),), True)
+    commands = _find_commands(labels, ahead, evidence, root, state, state_directory)
     return Forecast(
         stream, state.floor, label, number, evidence.facts, _STOPPED if stops else ahead.then, count_calls(state), lost, steps,
-        describe_evidence(evidence.facts), [] if stops else commands, [stop.replace("STATE_DIR", own) for stop in stops],
+        describe_evidence(evidence.facts), [] if stops else commands, [name_state(stop, state_directory) for stop in stops],
     )  # fmt: skip
 
 
@@ -176,8 +177,9 @@ def _describe_lost(label: Label, call: int) -> str:
     return f"call {call}: lost from the log: {became}"
 
 
-def _find_commands(labels: list[Label], ahead: Ahead, evidence: Evidence, root: str, state: SessionState, own: str) -> list[str]:
-    needed = [describe_row(label, evidence, root, state).replace("STATE_DIR", own) for label in labels if label in NOT_ACTED_ON]
+def _find_commands(labels: list[Label], ahead: Ahead, evidence: Evidence, root: str, state: SessionState, directory: str) -> list[str]:
+    own = show_word(directory)
+    needed = [name_state(describe_row(label, evidence, root, state), directory) for label in labels if label in NOT_ACTED_ON]
     if labels[0] in NOT_ACTED_ON:
         return needed
     commands = [*needed, *ahead.commands]

@@ -14,7 +14,7 @@ import msgspec
 
 from eventlog import events
 from eventlog.differences import describe_difference, find_differences
-from eventlog.errors import MisuseError
+from eventlog.errors import MisuseError, required
 from eventlog.fork import fork_record
 from eventlog.history import AtSeq, read_image
 from eventlog.image import is_identity_change
@@ -167,8 +167,7 @@ def _describe_images(log: str, stream: StreamId, state: str, recorded: Recorded)
     """The paths in which the image after a call differs from the recorded one, first what was recorded."""
     reader, again = Reader.open(log), Reader.open(log_path(state))
     try:
-        row = again.stream(StreamId("rerun"))
-        assert row is not None
+        row = required(again.stream(StreamId("rerun")), "the log of the scratch fork lacks the session that was run in it")
         images = read_image(reader, stream, Seq(recorded.seq)), read_image(again, row.id, row.head_seq)
     finally:
         reader.close()

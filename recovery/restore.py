@@ -11,7 +11,7 @@ import errno
 import os
 
 from eventlog import durable, events
-from eventlog.errors import FullError, RestoreIncompleteError
+from eventlog.errors import FullError, RestoreIncompleteError, required
 from eventlog.image import Image, diff, root_hash
 from eventlog.reader import Reader
 from eventlog.records import Record
@@ -65,8 +65,7 @@ def complete_restore(context: Context, side: str) -> list[Record]:
 
     Raises RestoreIncompleteError (the obligation stays open), FullError, ScanError, StaleEpochError, LostProcessError.
     """
-    obligation = context.journal.state.obligation
-    assert obligation is not None, "complete_restore is called under an open obligation only"
+    obligation = required(context.journal.state.obligation, "complete_restore is called under an open obligation only")
     target = _read_target(context, obligation)
     quarantine = f"{context.journal.log_id}-{obligation.seq}"
     restored = 0  # by this driver's rounds; those of killed ones left no count, so that the decision's is the least there was
@@ -83,8 +82,7 @@ def complete_restore(context: Context, side: str) -> list[Record]:
 
 def plan_displacing(context: Context) -> RestorePlan:
     """What the open restore would displace now, and nothing else of it: no room is needed for that."""
-    obligation = context.journal.state.obligation
-    assert obligation is not None, "plan_displacing is called under an open obligation only"
+    obligation = required(context.journal.state.obligation, "plan_displacing is called under an open obligation only")
     target = _read_target(context, obligation)
     plan = plan_for(context.profile, look_again(context, target), target, untracked_of(context, obligation))
     moves = tuple(action for action in plan.actions if isinstance(action, Displace))
@@ -93,8 +91,7 @@ def plan_displacing(context: Context) -> RestorePlan:
 
 def displace(context: Context, plan: RestorePlan) -> str:
     """Carry out `plan_displacing`; the name of the quarantine that has it."""
-    obligation = context.journal.state.obligation
-    assert obligation is not None, "displace is called under an open obligation only"
+    obligation = required(context.journal.state.obligation, "displace is called under an open obligation only")
     quarantine = f"{context.journal.log_id}-{obligation.seq}"
     if plan.actions:
         _apply_round(context, obligation, plan, quarantine)

@@ -28,11 +28,11 @@ from typing import Any, Literal
 import msgspec
 
 from eventlog import events, steps
-from eventlog.errors import CrashworthyError, InternalError, MisuseError, NeedsPersonError, StaleEpochError
+from eventlog.errors import InternalError, MisuseError, NeedsPersonError, StaleEpochError
 from eventlog.events import Mode
 from eventlog.ports import LinuxHost, RandomIds, SystemClock
 from eventlog.reader import Reader
-from eventlog.show import encode_bytes, show_text
+from eventlog.show import encode_bytes, show_text, show_word
 from eventlog.values import StreamId
 from recovery import calls
 from recovery.behind import is_unknown
@@ -55,6 +55,7 @@ from recovery.space.helper import Helper, start_helper
 from recovery.space.request import LeftBehind
 from recovery.state import CallState, RejectedRequest, SessionState
 from recovery.tools import T, ToolRequest, ToolResult, tool_environment
+from recovery.words import name_state, naming_state
 
 MOST_KEY = 200
 """Characters of a key: it stands in every intent, and names a step, not its content."""
@@ -96,22 +97,12 @@ def open_session(
     asked = describe_session(state, workspace, name, exclude, track, {key: value for key, value in modes.items() if value is not None})
     policies = parse_replay(replay or {}, WHERE)
     order = Order(os.fspath(state), asked, takes_calls=True)
-    with _naming(order.state), contextlib.closing(start_helper(given)) as helper:
+    with naming_state(order.state), contextlib.closing(start_helper(given)) as helper:
         begun = begin(order, settings, ports)
         accepted = frozenset(accept_lost_keys)
         opened = _opened_finished(begun) if begun.known[0].is_finished else _held(begun, helper, tell, accepted, policies)
         with opened as session:
             yield session
-
-
-@contextlib.contextmanager
-def _naming(state: str) -> Iterator[None]:
-    """Errors say which commands go on: with the state directory in them."""
-    try:
-        yield
-    except CrashworthyError as error:
-        error.args = tuple(one.replace("STATE_DIR", show_text(state)) if isinstance(one, str) else one for one in error.args)
-        raise
 
 
 @contextlib.contextmanager
@@ -297,7 +288,7 @@ class Session:
     def note(self, limit: int = DEFAULT_BYTES) -> str:
         """The recovery note (recovery/README, "The recovery note"), plain text of at most `limit` bytes, to be given to a model."""
         with self._alone():
-            return note_of(self._reader, StreamId(self.state.opened.name), self._known, limit, place=show_text(self._place))
+            return note_of(self._reader, StreamId(self.state.opened.name), self._known, limit, place=show_word(self._place))
 
     def admit(self, request_id: str, given: dict[str, Any]) -> bool:
         """Take an input in, once for each request id of the session; whether it was new. Raises MisuseError for another input under it."""
@@ -400,7 +391,7 @@ class Session:
                 ask_about(context, call, key)
         elif asked.answer is not None:
             return call if asked.edited is None else call_from_json(asked.edited, f"call {number}")
-        raise NeedsPersonError(describe_request(number, key).replace("STATE_DIR", show_text(self._place)))
+        raise NeedsPersonError(name_state(describe_request(number, key), self._place))
 
     def _read_result(self, found: CallState) -> CallResult:
         return read_result(self._reader, StreamId(self.state.opened.name), self._known, found, is_recorded=True)
@@ -428,7 +419,7 @@ class Session:
         """Whatever goes wrong in here ends the object (S7): a refusal before anything began (MisuseError) does not."""
         head = self.state.head_seq
         try:
-            with _naming(self._place):
+            with naming_state(self._place):
                 yield
         except MisuseError:
             if self.state.head_seq != head:

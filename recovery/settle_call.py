@@ -7,7 +7,7 @@ Each is an act of a driver that has taken over (T1 to T4), and a decision under 
 import msgspec
 
 from eventlog import events
-from eventlog.errors import MisuseError, NeedsPersonError
+from eventlog.errors import MisuseError, NeedsPersonError, required
 from eventlog.records import Record
 from eventlog.show import encode_bytes
 from recovery import calls
@@ -108,8 +108,7 @@ def accept_workspace(context: Context, root: str) -> str:
 
 def _commit_accepted(context: Context, root: str, side: str, evidence: Evidence) -> Capture:
     state = context.journal.state
-    obligation = state.obligation
-    assert obligation is not None, "asked before"
+    obligation = required(state.obligation, "a workspace is accepted under an open obligation only")
     found = capture(context, whole=True)
     if found.root != root:
         raise NeedsPersonError(

@@ -6,7 +6,7 @@ and deletes nothing more.
 """
 
 from eventlog import events
-from eventlog.errors import MisuseError, NeedsPersonError
+from eventlog.errors import MisuseError, NeedsPersonError, required
 from eventlog.records import Record
 from eventlog.show import encode_bytes
 from recovery.context import Context
@@ -33,8 +33,7 @@ def discard(context: Context, call: int) -> int:
     check_root(context.root, context.journal.state)
     side = ready_side(context)
     plan = plan_displacing(context)
-    obligation = context.journal.state.obligation
-    assert obligation is not None, "it is owed by now"
+    obligation = required(context.journal.state.obligation, "the restore that was decided just now is owed by nobody")
     end_handed_on(context, obligation)
     kept = list_quarantine(side, f"{context.journal.log_id}-{obligation.seq}")
     paths = [*kept, *(action.path for action in plan.actions if isinstance(action, Displace))]

@@ -383,8 +383,8 @@ def _fold(state: SessionState, stored: StoredEvent, where: str, fold_image: Fold
             raise CorruptError(f"{place}: session_forked, which is a first event only")
         case events.SessionMoved():
             raise NeedsPersonError(
-                f"{place}: it was moved away and lives on where its bundle was imported (`eventlog import STATE_DIR BUNDLE --new`, then "
-                "`recovery place STATE_DIR --workspace DIR`); here it is kept, and not driven any more"
+                f"{place}: it was moved away and lives on where its bundle was imported (`eventlog import NEW_STATE BUNDLE --new`, then "
+                "`recovery place NEW_STATE --workspace DIR`); here it is kept, and not driven any more"
             )
         case events.SessionFailed() as event:
             raise NeedsPersonError(f"{place}: {event.kind}; this version keeps such a session and does not drive it")

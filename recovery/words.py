@@ -1,5 +1,10 @@
 """What each decision means, for people. recovery/README has a row for each label, with the crash that leaves it."""
 
+import contextlib
+from collections.abc import Iterator
+
+from eventlog.errors import CrashworthyError
+from eventlog.show import show_word
 from recovery.labels import Label
 
 
@@ -8,8 +13,25 @@ def word_of(label: str) -> str:
     return WORDS[Label(label)]
 
 
+def name_state(text: str, state: str) -> str:
+    """A sentence with the commands in it to be copied: most are written where nobody knows under which name the state directory was
+    given, and say STATE_DIR."""
+    return text.replace("STATE_DIR", show_word(state))
+
+
+@contextlib.contextmanager
+def naming_state(state: str) -> Iterator[None]:
+    """Errors that leave here name the state directory in their commands."""
+    try:
+        yield
+    except CrashworthyError as error:
+        error.args = tuple(name_state(one, state) if isinstance(one, str) else one for one in error.args)
+        raise
+
+
 def describe_way_on(has_script: bool, place: str) -> str:
-    """What drives a session on whose state directory is `place`: a driver of its script, or the program that asks for its calls."""
+    """What drives a session on whose state directory is `place` (a word of a command line): a driver of its script, or the program that
+    asks for its calls."""
     return f"`recovery drive {place}`" if has_script else "the program that opened it, started again (`open_session`),"
 
 

@@ -77,7 +77,7 @@ def _select(trial: Trial) -> list[str]:
     """The options that choose this trial among those of its scenario."""
     if is_clean(trial):
         return []
-    if trial.entry in ("syscall", "power", "copy"):
+    if trial.entry in ("power", "copy") or (trial.entry == "syscall" and len(trial.plan) == 1):
         return ["--step", trial.plan[-1].at]
     first = trial.plan[0]
     if trial.entry == "exec":

@@ -28,6 +28,7 @@ from chaos.saved import make_stage
 from chaos.scenario import Scenario
 from chaos.trees import copy_tree, empty_tree, remove_tree
 from chaos.trial import Bench, question_of, read_kill_mark, remove_cgroups
+from eventlog.errors import InternalError
 
 QUIET_SECS = 20.0
 FIRST_NUMBER = 101
@@ -302,7 +303,8 @@ def _question(bases: Bases, scenario: Scenario, trial: Trial, place: Place, base
     copy. They are the bound."""
     question = question_of(scenario, trial, place, bases.bench.references[scenario], base.played)
     before = question["acknowledged"]
-    assert isinstance(before, list)
+    if not isinstance(before, list):
+        raise InternalError(f"a question names its acknowledgements as a {type(before).__name__}")
     after = [str(path) for number in _drives() if (path := place.output(number)).exists()]
     return question | {"acknowledged": [*before, *after], "put_back": [head, len(before)], "suspect": False}
 

@@ -5,7 +5,6 @@ name of the error; the fault's own line is the first with its error. A full or r
 runner takes it away when there is to be room again.
 """
 
-import errno
 import fcntl
 import mmap
 import os
@@ -127,7 +126,3 @@ def install_device(directory: Path, fault: DiskFault, flag: Path, trace: Path) -
     device = Device(directory, fault, flag, trace)
     install_vfs(device.ask)
     durable.observe(device)
-
-
-NAMES = {number: name for name, number in ERRORS.items()}
-assert errno.ENOSPC in NAMES

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -14,20 +13,11 @@ from chaos.disk.rules import count_operations, read_trace
 from chaos.drivers import Place
 from chaos.judging import OracleProcess
 from chaos.powerloss.loops import find_lack
-from chaos.results import Action, Recording, Trial, Verdict
-from chaos.scenario import Scenario, from_json
-from chaos.serving import serve
+from chaos.results import Action, Recording, Trial, TrialResult, Verdict
+from chaos.scenario import Scenario
+from chaos.serving import Request, dispatch, serve
 from chaos.trees import empty_tree
 from chaos.trial import Bench, read_kill_mark, run_trial
-
-
-class _Request(msgspec.Struct, frozen=True):
-    op: str
-    scenario: dict[str, Any]
-    directory: str
-    trial: Trial | None = None
-    prefix: tuple[Action, ...] = ()
-    converges_to: dict[str, Any] = {}
 
 
 def record_disk(bench: Bench, scenario: Scenario, prefix: tuple[Action, ...], directory: Path) -> Recording:
@@ -54,22 +44,14 @@ def record_disk(bench: Bench, scenario: Scenario, prefix: tuple[Action, ...], di
 def begin(oracle: OracleProcess) -> Callable[[bytes], Answer]:
     """What answers its requests."""
     bench = Bench(oracle)
-    return lambda line: _answer(bench, line)
 
+    def run(scenario: Scenario, request: Request, trial: Trial, directory: Path) -> TrialResult:
+        result = run_trial(bench, scenario, trial, directory, request.converges_to)
+        if inodes.is_mounted(Place(directory)):
+            inodes.put_back(Place(directory), keeps=result.verdict is not Verdict.PASS)
+        return result
 
-def _answer(bench: Bench, line: bytes) -> Answer:
-    request = msgspec.json.decode(line, type=_Request)
-    scenario, directory = from_json(request.scenario), Path(request.directory)
-    match request.op, request.trial:
-        case "record", _:
-            return Answer(recording=record_disk(bench, scenario, request.prefix, directory))
-        case "trial", Trial() as trial:
-            result = run_trial(bench, scenario, trial, directory, request.converges_to)
-            if inodes.is_mounted(Place(directory)):
-                inodes.put_back(Place(directory), keeps=result.verdict is not Verdict.PASS)
-            return Answer(result=result)
-        case other, _:
-            return Answer(error=f"{other!r} is no request of the mode disk")
+    return dispatch("the mode disk", lambda scenario, request, directory: record_disk(bench, scenario, request.prefix, directory), run)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from chaos.scenario import Scenario
 from chaos.stage import Ended
 from chaos.trees import empty_tree
 from chaos.trial import Bench, judge_trial, read_kill_mark, remove_cgroups
+from eventlog.errors import required
 
 SAMPLE = 6
 """Drawn choices for each cut, besides those that are enumerated; half as many for the files of commands."""
@@ -136,8 +137,7 @@ def _find_recorded(bench: PowerBench, scenario: Scenario, trial: Trial, director
             return recorded
         empty_tree(directory)
         recorded = _record(bench, scenario, trial, directory)
-    assert recorded is not None
-    return recorded
+    return required(recorded, f"no run of {scenario.name} was recorded")
 
 
 def list_states(recorded: Recorded, moment: Moment, draw: random.Random, traits: Traits = STRICT) -> Iterator[DiskState]:

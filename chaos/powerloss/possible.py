@@ -199,7 +199,8 @@ def _has_fate(fate: str, path: str, old: File | None, new: File | None, found: T
         case "absent":
             return entry is None
         case _ if fate in CONTENT_FATES and is_loose and new is not None and entry is not None and entry.kind == "f":
-            return new.content.startswith(entry.content.rstrip(b"\0"))
+            # Zeros stand for what the disk has not got, up to the size that somebody gave the file: never beyond.
+            return len(entry.content) <= len(new.content) and new.content.startswith(entry.content.rstrip(b"\0"))
         case _:
             return _is_same(new, entry, path, found)
 

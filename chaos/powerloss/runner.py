@@ -2,46 +2,24 @@
 
 import encodings.ascii  # noqa: F401 - else every fork imports it by itself, with the first file it opens as ASCII
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from chaos.answering import Answer
 from chaos.judging import OracleProcess
 from chaos.powerloss.enumerate import ENTRY
 from chaos.powerloss.play import PowerBench, record_scenario, run_cut
-from chaos.results import Action, Trial
-from chaos.scenario import from_json
-from chaos.serving import serve
+from chaos.serving import dispatch, serve
 from chaos.trial import Bench
-
-
-class _Request(msgspec.Struct, frozen=True):
-    op: str
-    scenario: dict[str, Any]
-    directory: str
-    trial: Trial | None = None
-    prefix: tuple[Action, ...] = ()
-    converges_to: dict[str, Any] = {}
 
 
 def begin(oracle: OracleProcess) -> Callable[[bytes], Answer]:
     """What answers its requests."""
     bench = PowerBench(Bench(oracle))
-    return lambda line: _answer(bench, line)
-
-
-def _answer(bench: PowerBench, line: bytes) -> Answer:
-    request = msgspec.json.decode(line, type=_Request)
-    scenario, directory = from_json(request.scenario), Path(request.directory)
-    match request.op, request.trial:
-        case "record", _:
-            return Answer(recording=record_scenario(bench, scenario, request.prefix, directory))
-        case "trial", Trial(entry=entry) as trial if entry == ENTRY:
-            return Answer(result=run_cut(bench, scenario, trial, directory, request.converges_to))
-        case other, _:
-            return Answer(error=f"{other!r} is no request of a power loss")
+    return dispatch(
+        "a power loss",
+        lambda scenario, request, directory: record_scenario(bench, scenario, request.prefix, directory),
+        lambda scenario, request, trial, directory: run_cut(bench, scenario, trial, directory, request.converges_to),
+        ENTRY,
+    )
 
 
 if __name__ == "__main__":

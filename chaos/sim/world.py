@@ -13,6 +13,7 @@ from chaos.sim.shell import make_program
 from chaos.sim.tree import Node, Tree
 from chaos.sim.workloads import Workload
 from eventlog import events
+from eventlog.errors import required
 from eventlog.image import diff, root_hash
 from eventlog.memory_store import MemoryStore
 from eventlog.ports import CountingIds
@@ -139,9 +140,7 @@ class World:
     @property
     def me(self) -> Process:
         """The process that runs."""
-        process = self.processes.current
-        assert process is not None, "something of a simulated session runs outside its processes"
-        return process
+        return required(self.processes.current, "something of a simulated session runs outside its processes")
 
     def hold(self, what: str) -> None:
         """The running process has this lock, or ("") none."""
@@ -192,6 +191,4 @@ def enter(world: World | None) -> None:
 
 def here() -> World:
     """The world that the engine of this process is in."""
-    world = _current.world
-    assert world is not None, "the simulated engine runs outside a trial"
-    return world
+    return required(_current.world, "the simulated engine runs outside a trial")

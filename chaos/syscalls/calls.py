@@ -1,7 +1,8 @@
 """Which system calls are killed in, and how a kill is named: `ROLE@1:syscall.NAME.MOMENT:N`. Pure.
 
-N counts the calls of NAME in one process: from its start in a driver, from the moment it is attached to in a helper. MOMENT is `before`
-(on entering: the call is not carried out) or `after` (it was carried out, and nothing that follows it).
+In place of 1 stands the start of a target. N counts the calls of NAME in one process: from its start in a driver, from the moment it is
+attached to in a helper. MOMENT is `before` (on entering: the call is not carried out) or `after` (it was carried out, and nothing that
+follows it).
 """
 
 from dataclasses import dataclass
@@ -46,27 +47,29 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """A target in the process that has `role`."""
+    """A target in the process that has `role`, in the start of this number."""
 
     role: str
     target: Target
+    start: int = 1
 
 
 def format_aim(aim: Aim) -> str:
-    """The step of an aim: `ROLE@1:syscall.NAME.MOMENT:N`."""
-    return format_step(Step(aim.role, 1, f"{PREFIX}{aim.target.name}.{aim.target.moment}", aim.target.count))
+    """The step of an aim: `ROLE@START:syscall.NAME.MOMENT:N`."""
+    return format_step(Step(aim.role, aim.start, f"{PREFIX}{aim.target.name}.{aim.target.moment}", aim.target.count))
 
 
-def parse_aim(step: str) -> Aim:
-    """The aim that a step names; a step without a moment is the one before the call. ValueError when it names none."""
+def parse_aim(step: str, start: int = 1) -> Aim:
+    """The aim that a step of this start names; a step without a moment is the one before the call. ValueError when it names none."""
     parsed = parse_step(step)
     name, _, moment = parsed.name.removeprefix(PREFIX).partition(".")
-    known = parsed.role in ROLES and parsed.epoch == 1 and parsed.name.startswith(PREFIX) and name in KIND_OF
+    known = parsed.role in ROLES and parsed.epoch == start and parsed.name.startswith(PREFIX) and name in KIND_OF
     if known and moment in ("", "before"):
-        return Aim(parsed.role, Target(name, parsed.count, "before"))
+        return Aim(parsed.role, Target(name, parsed.count, "before"), start)
     if known and moment == "after":
-        return Aim(parsed.role, Target(name, parsed.count, "after"))
+        return Aim(parsed.role, Target(name, parsed.count, "after"), start)
     raise ValueError(
-        f"{step} is no system call of the first driver or one of its helpers; write ROLE@1:{PREFIX}NAME.before:N or .after:N "
+        f"{step} is no system call of {f'start {start}' if start > 1 else 'the first driver'} or one of its helpers; "
+        f"write ROLE@{start}:{PREFIX}NAME.before:N or .after:N "
         f"with ROLE {', '.join(ROLES)} and NAME such as fdatasync"
     )

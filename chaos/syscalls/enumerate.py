@@ -24,20 +24,22 @@ NOT_DRAWN = "not drawn"
 Group = TypeVar("Group", bound=Hashable)
 
 
-def list_aims(role: str, passes: Sequence[Pass]) -> list[Aim]:
+def list_aims(role: str, passes: Sequence[Pass], start: int = 1) -> list[Aim]:
     """Where a process that made these calls can be killed, in their order."""
-    return [Aim(role, Target(one.name, one.count, moment)) for one in passes for moment in MOMENTS]
+    return [Aim(role, Target(one.name, one.count, moment), start) for one in passes for moment in MOMENTS]
 
 
 def enumerate_kills(recording: Recording, first_number: int, kills: int, seed: int, step: str = "") -> Enumeration:
-    """The trials of one scenario: `kills` of its passes, or only the one that `step` names. MisuseError when there is no such pass."""
-    aims = [parse_aim(one) for one in recording.steps]
+    """The trials of one scenario: `kills` of its passes, or only the one that `step` names. MisuseError when there is no such pass. Where
+    kills came before, in earlier starts, the passes are those of the start after them."""
+    before = recording.prefix
+    aims = [parse_aim(one, len(before) + 1) for one in recording.steps]
     drawn = draw_aims(aims, kills, random.Random(seed)) if not step else _choose_one(aims, step)
     aimed = {format_aim(one) for one in drawn}
-    plans = [(Action(one, "kill"),) for one in recording.steps if one in aimed]
+    plans = [(*before, Action(one, "kill")) for one in recording.steps if one in aimed]
     trials = tuple(Trial(number, recording.scenario, plan, ENTRY, FAULT) for number, plan in enumerate(plans, first_number))
     unreachable = tuple(Unreachable(one, NOT_DRAWN) for one in recording.steps if one not in aimed)
-    return Enumeration(recording.scenario, recording.steps, trials, unreachable, recording.kill_mark)
+    return Enumeration(recording.scenario, recording.steps, trials, unreachable, recording.kill_mark, before)
 
 
 def _choose_one(aims: Sequence[Aim], step: str) -> list[Aim]:

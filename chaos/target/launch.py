@@ -16,6 +16,8 @@ from chaos.results import Action, Recording, Trial
 from chaos.rundir import Config, RunDirectory
 from chaos.scenario import Scenario
 from chaos.step import parse_step
+from chaos.syscalls.enumerate import ENTRY as SYSCALL_ENTRY
+from chaos.syscalls.enumerate import FAULT as SYSCALL_FAULT
 from chaos.syscalls.enumerate import enumerate_kills
 from chaos.target.client import TargetZygote
 from chaos.target.target import AGAIN, DEEPER, ENTRY, LIVENESS, NAME, PROCESSES, Target, describe_target
@@ -60,9 +62,22 @@ def enumerate_steps(recording: Recording, scenario: Scenario, trial_set: TrialSe
     return Enumeration(NAME, recording.steps, trials, left_out, "", before)
 
 
-def make_trial(number: int, plan: tuple[Action, ...]) -> Trial:
-    """A trial of kills at announced steps, one in each start."""
-    return Trial(number, NAME, plan, ENTRY, ("kill", AGAIN, DEEPER)[min(len(plan), LEAST) - 1])
+def enumerate_calls(recording: Recording, first_number: int, request: Request) -> Enumeration:
+    """Kills in system calls of the first start; where kills come before, in some of the start after them: few, as each kind of call has its
+    share of them there too."""
+    again = recording.prefix
+    kills = request.kills if not again else request.limits.depth.draws
+    made = enumerate_kills(recording, first_number, kills, request.seed, "" if again else request.limits.step)
+    if not again:
+        return made
+    trials = tuple(make_trial(one.number, one.plan, SYSCALL_ENTRY) for one in made.trials)
+    return replace(made, trials=trials)
+
+
+def make_trial(number: int, plan: tuple[Action, ...], entry: str = ENTRY) -> Trial:
+    """A trial of kills, one in each start: at announced steps, or (`SYSCALL_ENTRY`) in system calls."""
+    first = SYSCALL_FAULT if entry == SYSCALL_ENTRY else "kill"
+    return Trial(number, NAME, plan, entry, (first, AGAIN, DEEPER)[min(len(plan), LEAST) - 1])
 
 
 def add_plan(made: Enumeration, plan: tuple[Action, ...]) -> Enumeration:
@@ -70,7 +85,7 @@ def add_plan(made: Enumeration, plan: tuple[Action, ...]) -> Enumeration:
     if not plan or any(trial.plan == plan for trial in made.trials):
         return made
     number = max((trial.number for trial in made.trials), default=0) + 1
-    return replace(made, trials=(*made.trials, make_trial(number, plan)))
+    return replace(made, trials=(*made.trials, make_trial(number, plan, made.trials[0].entry if made.trials else ENTRY)))
 
 
 def check_step(made: Enumeration, step: str) -> Enumeration:
@@ -86,7 +101,7 @@ def _choose_enumeration(request: Request) -> Enumerate:
         return lambda recording, scenario, trial_set, first: add_plan(
             check_step(enumerate_steps(recording, scenario, trial_set, first), step), plan
         )
-    return lambda recording, scenario, trial_set, first: enumerate_kills(recording, first, request.kills, request.seed, request.limits.step)
+    return lambda recording, scenario, trial_set, first: add_plan(enumerate_calls(recording, first, request), plan)
 
 
 def _log(run: Path, slot: int) -> Path:

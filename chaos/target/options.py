@@ -14,16 +14,18 @@ from chaos.results import Action
 from chaos.scenario import Scenario
 from chaos.sim.options import LOCAL
 from chaos.step import format_step, parse_short_step, parse_step
+from chaos.syscalls.calls import parse_aim
 from chaos.syscalls.enumerate import DEFAULT_KILLS
+from chaos.syscalls.enumerate import ENTRY as SYSCALL_ENTRY
 from chaos.syscalls.level import SYSCALL, check_level
 from chaos.target.target import AGAIN, DEEPER, DEFAULT_PATIENCE_SECS, DEFAULT_STARTS, ENTRY, KILLS, NAME, Kill, Target
 from eventlog.errors import MisuseError
 
 MOST_STEPS = 1000
 """Of the standard workload: each is a trial for every instant in it."""
-PAIRS, DRAWS = 4, 2
+PAIRS, DRAWS, CALLS = 4, 2, 4
 """Of how many first kills the starts after them are killed too, and at how many steps each, where no depth was given: a dozen starts more
-for any target, however many steps it announces."""
+for any target, however many steps it announces. In how many system calls, whatever the depth."""
 
 
 def check_target_options(options: Options, seed: int, jobs: int, out: Path) -> Request:
@@ -41,9 +43,6 @@ def check_target_options(options: Options, seed: int, jobs: int, out: Path) -> R
         is_traced=level == SYSCALL,
     )
     is_traced = target.is_traced
-    if is_traced and (options.depth is not None or options.plan):
-        what = "--plan" if options.plan else "--depth"
-        raise MisuseError(f"--level {SYSCALL} kills a target once, in its first start; leave {what} away")
     return Request(
         mode=NAME,
         seed=seed if options.seed is None else options.seed,
@@ -54,8 +53,8 @@ def check_target_options(options: Options, seed: int, jobs: int, out: Path) -> R
             stop_after=options.stop_after,
             step=format_step(parse_short_step(options.step, "--step")) if options.step else "",
             fault=options.fault if not is_traced else "",
-            plan=_check_plan(options),
-            depth=_choose_depth(options.depth, is_traced=is_traced),
+            plan=_check_plan(options, is_traced=is_traced),
+            depth=_choose_depth(options, is_traced=is_traced),
         ),
         jobs=options.jobs or jobs,
         engine=None,
@@ -105,7 +104,7 @@ def _refuse_others(options: Options) -> None:
             raise MisuseError(f"--{name} belongs to campaigns against the engine; leave it away beside --target")
 
 
-def _check_plan(options: Options) -> tuple[Action, ...]:
+def _check_plan(options: Options, *, is_traced: bool) -> tuple[Action, ...]:
     """The plan that was given: kills at steps, one in each start."""
     if not options.plan:
         return ()
@@ -119,16 +118,29 @@ def _check_plan(options: Options) -> tuple[Action, ...]:
                 f"--plan: {format_action(action)!r} is no kill at a step of start {start}; a plan of a target is one kill a start, "
                 "such as 'kill driver@1:paid:1; kill driver@2:paid:1'"
             )
+        if is_traced:
+            _check_call(action.at, start)
     return plan
 
 
-def _choose_depth(wanted: int | None, *, is_traced: bool) -> Depth:
+def _check_call(step: str, start: int) -> None:
+    try:
+        parse_aim(step, start)
+    except ValueError as error:
+        raise MisuseError(f"--plan: {error}") from error
+
+
+def _choose_depth(options: Options, *, is_traced: bool) -> Depth:
     """How many kills a trial has: second ones at some steps, drawn by the seed, or to a depth that was given at all."""
-    if is_traced or wanted == 1:
-        return Depth(kills=1, entry=ENTRY)
+    wanted, entry = options.depth, SYSCALL_ENTRY if is_traced else ENTRY
+    if wanted == 1:
+        return Depth(kills=1, entry=entry)
+    if is_traced:
+        pairs = min(PAIRS, options.runs or PAIRS)
+        return Depth(wanted or SECOND, pairs, CALLS, SECOND, entry)  # all calls of all starts would be days
     if wanted is None:
-        return Depth(SECOND, PAIRS, DRAWS, SECOND, ENTRY)
-    return Depth(wanted, least=SECOND, entry=ENTRY)
+        return Depth(SECOND, PAIRS, DRAWS, SECOND, entry)
+    return Depth(wanted, least=SECOND, entry=entry)
 
 
 def _check_workload(options: Options) -> int:

@@ -47,10 +47,9 @@ class TargetPlace:
         """The steps that a start passed, counted from 1."""
         return self.directory / f"trace-{start}"
 
-    @property
-    def strace(self) -> Path:
-        """What strace writes, where it kills."""
-        return self.directory / "strace"
+    def strace(self, start: int = 1) -> Path:
+        """What strace writes of a start in which it kills."""
+        return self.directory / f"strace-{start}"
 
     @property
     def announce(self) -> Path:

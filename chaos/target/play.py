@@ -60,12 +60,18 @@ class Announced:
 
 
 class TargetPlay:
-    """The run in the making. `plan` are kills, in the order in which their steps are passed; no process of `without` is the trial's."""
+    """The run in the making. `plan` are kills, in the order in which their steps are passed; no process of `without` is the trial's. With
+    `is_recorded` the start after the last kill is traced too, where the target is killed in system calls."""
 
-    def __init__(self, target: Target, place: TargetPlace, plan: Sequence[Action], given: Mapping[str, str], without: int = 0) -> None:
+    def __init__(
+        self, target: Target, place: TargetPlace, plan: Sequence[Action], given: Mapping[str, str], without: int = 0, *,
+        is_recorded: bool = False,
+    ) -> None:  # fmt: skip
         self._target = target
         self._place = place
         self._left = list(plan)
+        self._traced = (len(plan) + is_recorded) if target.is_traced else 0
+        """The last start that is traced."""
         self._given = given
         self._without = without
         self._reached = ""
@@ -123,8 +129,8 @@ class TargetPlay:
             self._given, self._place, number, self._target.workload, address, armed, is_told=not is_traced
         )
         with self._place.output(number).open("ab") as output, self._place.errors(number).open("ab") as errors:
-            if is_traced and number == 1:
-                return self._start_traced(environment, output, errors)
+            if number <= self._traced:
+                return self._start_traced(number, environment, output, errors)
             process = subprocess.Popen(
                 self._target.command, cwd=self._place.work, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
                 start_new_session=True,
@@ -142,11 +148,11 @@ class TargetPlay:
             self._reached = ""
         return code
 
-    def _start_traced(self, environment: Mapping[str, str], output: IO[bytes], errors: IO[bytes]) -> int:
-        """The first start, of which only the started process is traced, and killed in a system call; what the trace proves is its fault."""
+    def _start_traced(self, number: int, environment: Mapping[str, str], output: IO[bytes], errors: IO[bytes]) -> int:
+        """A start of which only the started process is traced, and killed in a system call; what the trace proves is its fault."""
         action = self._left[0] if self._left else None
         ran = run_traced(
-            self._target.command, self._place.strace, parse_aim(action.at).target if action else None, cwd=self._place.work,
+            self._target.command, self._place.strace(number), parse_aim(action.at, number).target if action else None, cwd=self._place.work,
             environment=environment, output=output, errors=errors, seconds=self._target.patience_secs, own_session=True,
         )  # fmt: skip
         if action is not None:
@@ -211,12 +217,13 @@ class TargetPlay:
         return lines[-1][:400] if lines else "(nothing on stderr)"
 
 
-def read_passes(place: TargetPlace) -> tuple[str, ...]:
-    """Where a traced clean run can be killed in its system calls, as steps. TraceError when its trace is not whole."""
-    passes, doubt = read_proof(place.strace, None, 0)
+def read_passes(place: TargetPlace, start: int = 1, code: int = 0) -> tuple[str, ...]:
+    """Where a start that was traced, killed by nobody and ended with `code`, can be killed in its system calls, as steps. TraceError when
+    its trace is not whole."""
+    passes, doubt = read_proof(place.strace(start), None, code)
     if doubt:
         raise TraceError(doubt)
-    return tuple(format_aim(one) for one in list_aims("driver", passes))
+    return tuple(format_aim(one) for one in list_aims("driver", passes, start))
 
 
 def name_in_start(step: str, start: int) -> str:

@@ -29,13 +29,15 @@ from eventlog.errors import MisuseError
 STEP_NAME = "small letters, digits, '.', '-' and '_'"
 
 
-def run_target(target: Target, trial: Trial, directory: Path, given: Mapping[str, str], checker: Checker) -> TrialResult:
-    """One trial in an empty directory. Never raises for what the target does."""
+def run_target(
+    target: Target, trial: Trial, directory: Path, given: Mapping[str, str], checker: Checker, *, is_recorded: bool = False
+) -> TrialResult:
+    """One trial in an empty directory. Never raises for what the target does. `is_recorded` as for `TargetPlay`."""
     began = time.monotonic()
     place = make_place(directory)
     if target.seed:
         copy_tree(Path(target.seed), place.work)
-    played = TargetPlay(target, place, trial.plan, given, checker.pid).run()
+    played = TargetPlay(target, place, trial.plan, given, checker.pid, is_recorded=is_recorded).run()
     judged = checker.judge(place, len(played.ends), suspect=not trial.plan) if played.has_finished else ()
     return _conclude(trial, played, (*played.findings, *judged), time.monotonic() - began)
 
@@ -50,7 +52,7 @@ def record_target(
     if prefix:
         return _record_after(target, trial, directory, given, checker)
     alone = msgspec.structs.replace(target, starts=1)
-    result = run_target(alone, trial, directory, given, checker)
+    result = run_target(alone, trial, directory, given, checker, is_recorded=True)
     place = TargetPlace(directory)
     steps: tuple[str, ...] = ()
     doubt = _describe_clean(result, place)
@@ -68,12 +70,24 @@ def record_target(
 
 
 def _record_after(target: Target, trial: Trial, directory: Path, given: Mapping[str, str], checker: Checker) -> Recording:
-    """The run of the kills that come before, and what the start after them announces: nothing, where it had nothing left to do."""
-    result = run_target(target, trial, directory, given, checker)
-    steps, doubt = _check_steps(read_announced(TargetPlace(directory), len(trial.plan) + 1))
+    """The run of the kills that come before, and the steps of the start after them: none announced, where it had nothing left to do."""
+    result = run_target(target, trial, directory, given, checker, is_recorded=True)
+    place, start = TargetPlace(directory), len(trial.plan) + 1
+    steps, doubt = _read_calls(result, place, start) if target.is_traced else _check_steps(read_announced(place, start))
     if doubt and result.verdict is Verdict.PASS:
         result = msgspec.structs.replace(result, verdict=Verdict.UNKNOWN, reason=doubt)
     return Recording(NAME, steps, result, kill_mark="", prefix=trial.plan)
+
+
+def _read_calls(result: TrialResult, place: TargetPlace, start: int) -> tuple[tuple[str, ...], str]:
+    """The steps of a start that was traced, and why they are none."""
+    code = dict(result.drivers).get(start)
+    if code is None:
+        return (), f"there was no start {start}"
+    try:
+        return read_passes(place, start, code), ""
+    except TraceError as error:
+        return (), str(error)
 
 
 def _describe_clean(result: TrialResult, place: TargetPlace) -> str:

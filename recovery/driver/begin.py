@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from eventlog.errors import CrashworthyError, MisuseError
+from eventlog.errors import CrashworthyError, MisuseError, required
 from eventlog.preflight import check_writable_place
 from eventlog.reader import Reader
 from eventlog.show import show_text
@@ -124,8 +124,7 @@ def _find_session(order: Order, read: Known | None) -> tuple[str, str, Sequence[
     """Name, workspace, and the calls of which some may still have to run: from the session file, else from the log as it was read."""
     if order.session is not None:
         return order.session.name, order.session.workspace, order.session.calls
-    assert read is not None, "without a session file the log says what is driven"
-    state = read[0]
+    state = required(read, "neither a session file nor a log that was read says what is driven")[0]
     tables = [] if state.is_finished else state.opened.script
     script = [call_from_json(call, f"script call {number}") for number, call in enumerate(tables, 1)]
     return state.opened.name, os.fsdecode(decode_bytes(state.opened.workspace, "workspace")), script

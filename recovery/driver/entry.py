@@ -12,13 +12,14 @@ import socket
 
 from eventlog import steps
 from eventlog.errors import CrashworthyError, tell_bug
-from eventlog.show import show_text
+from eventlog.show import show_text, show_word
 from recovery.driver.begin import Begun, begin
 from recovery.driver.epoch import under_epoch
 from recovery.driver.order import Order, Ports, finished_error, say, say_nothing, tell
 from recovery.driver.work import run_script
 from recovery.settings import Settings
 from recovery.space.spawner import fork_spawner
+from recovery.words import name_state
 
 BUG = 70
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -37,7 +38,7 @@ def drive(order: Order, settings: Settings, ports: Ports) -> int:
         tell(f"recovery: {advise(order, _describe_system_error(error, order.state))}")
         return 1
     except KeyboardInterrupt:
-        again = f"recovery drive {show_text(order.state)}" if order.act is None else order.act.command
+        again = f"recovery drive {show_word(order.state)}" if order.act is None else order.act.command
         tell(f"recovery: interrupted; `{again}` goes on")
         return 130
     except Exception as error:  # noqa: BLE001
@@ -61,7 +62,7 @@ def advise(order: Order, text: str) -> str:
         if order.act.accepts_outside:
             text = text.replace("recovery drive STATE_DIR --accept-outside", f"{order.act.command} --accept-outside")
         text = text.replace("drive again", f"run `{order.act.command}` again")
-    return text.replace("STATE_DIR", show_text(order.state))
+    return name_state(text, order.state)
 
 
 def _drive(order: Order, settings: Settings, ports: Ports, spawner: socket.socket) -> int:
@@ -84,5 +85,5 @@ def _say_finished(begun: Begun) -> int:
     if begun.order.act is not None:
         raise finished_error(begun.order.state, begun.name)
     begun.release()
-    tell(f"session {begun.name} has finished; `eventlog show {show_text(begun.order.state)}` prints its history")
+    tell(f"session {begun.name} has finished; `eventlog show {show_word(begun.order.state)}` prints its history")
     return 0

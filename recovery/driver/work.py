@@ -5,7 +5,7 @@ from typing import NoReturn, assert_never
 from eventlog import events
 from eventlog.errors import NeedsPersonError, ScanError
 from eventlog.records import Record
-from eventlog.show import show_text
+from eventlog.show import show_text, show_word
 from recovery import calls
 from recovery.agent import AskApproval, AskPerson, AwaitAnswer, RunNext, ScriptDone, choose_next
 from recovery.capture import Capture, capture_outside, commit_look
@@ -55,14 +55,14 @@ def _describe_scriptless(name: str, state: str) -> str:
     return (
         f"session {name} has no script and is not finished by a drive; what there was to recover is recovered. The program that opened it, "
         "started again (`open_session`), `recovery image` and `recovery restore` go on with it. "
-        f"`recovery drive {show_text(state)} --finish` ends it for good"
+        f"`recovery drive {show_word(state)} --finish` ends it for good"
     )
 
 
 def _describe_ask(ask: AskPerson, directory: str, state: SessionState) -> str:
     """What became of the last call, of those that were undone with it, and the two commands to choose from."""
     which = f"call {ask.call} (call {ask.index + 1} of the script)"
-    again = f"`recovery drive {show_text(directory)} --on-interrupted reissue`"
+    again = f"`recovery drive {show_word(directory)} --on-interrupted reissue`"
     if ask.undone_by is None:
         return (
             f"{which} was interrupted and the workspace restored to the image before it; {again} runs it again, "

@@ -15,6 +15,7 @@ from typing import IO
 
 import msgspec
 
+from eventlog.errors import required
 from eventlog.ports import Host
 from eventlog.process_identity import ProcessIdentity, identify
 
@@ -50,12 +51,12 @@ class IdleDriver:
 
     def tell(self, start: Start) -> None:
         """Let it begin. One that died meanwhile is met as a driver that ended."""
-        assert self._process.stdin is not None
+        pipe = required(self._process.stdin, "a process that waits to be told was started without a pipe")
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(encode_start(start))
-            self._process.stdin.flush()
+            pipe.write(encode_start(start))
+            pipe.flush()
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
+            pipe.close()
 
     @property
     def descriptor(self) -> int:

@@ -5,6 +5,7 @@ import os
 from typing import Protocol
 
 from eventlog import durable, steps
+from eventlog.errors import InternalError, required
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity, is_alive
 from recovery.redrive.looking import LogWatch, choose_epoch, find_living
@@ -99,8 +100,7 @@ class Child:
         return self.idle.poll() is not None
 
     def end(self, epoch: int) -> Ended:
-        code = self.idle.poll()
-        assert code is not None, "asked of a driver that has ended"
+        code = required(self.idle.poll(), "the end of a driver was asked for that has not ended")
         self.idle.close()
         said = last_sentence(self._state, epoch)
         return Ended("killed", -code, said) if code < 0 else Ended("exited", code, said)
@@ -168,7 +168,8 @@ class LocalWorld:
         return not is_of_now or output_size(self._state, ready.epoch) is not None or is_alive(ready.driver, self._host)
 
     def tell(self, driver: Driver, epoch: int) -> None:
-        assert isinstance(driver, Child), "only what was prepared here is told"
+        if not isinstance(driver, Child):
+            raise InternalError(f"a {type(driver).__name__} is told to begin, and was not prepared here")
         out, err = output_paths(self._state, epoch)
         steps.reach("redrive.counted")
         driver.idle.tell(Start(self._state, epoch, *self._choices, out, err))

@@ -16,7 +16,7 @@ from blake3 import blake3
 from eventlog.errors import BusyError, CorruptError, LostProcessError, MisuseError, StaleEpochError
 from eventlog.ports import Clock, Host
 from eventlog.process_identity import ProcessIdentity, is_alive
-from eventlog.show import show_text
+from eventlog.show import show_text, show_word
 from recovery.space import protocol
 from recovery.space.floor_poll import FloorPoll
 from recovery.space.ledger import LedgerView
@@ -54,7 +54,7 @@ def attach(
     """
     taken = taken or Taken()
     begun_by = clock.monotonic() + silent_secs
-    way_out = f"`recovery space advance --dir {show_text(directory)} --epoch {epoch + 1}`"
+    way_out = f"`recovery space advance --dir {show_word(directory)} --epoch {epoch + 1}`"
     poll = FloorPoll(clock, lambda: _look(ledger))
     patience: Patience | None = None
     pause = FIRST_LOOK_SECS

@@ -14,7 +14,7 @@ from blake3 import blake3
 from eventlog import durable
 from eventlog.errors import MisuseError
 from eventlog.ports import Clock
-from eventlog.show import show_text
+from eventlog.show import show_text, show_word
 from recovery.space.lock import FileLock
 from recovery.space.places import look_at, overlap
 
@@ -138,12 +138,12 @@ def _refusal(root: str, record: dict[str, str], path: str) -> str:
     through = "" if record["root"] == root else f" through {show_text(record['root'])}"
     is_space = record["session"].startswith(SPACE_HOLDER)
     held = f"{show_text(root)} is held by {'' if is_space else 'session:'}{show_text(record['session'])}{through}"
-    state = show_text(record["state"])
+    state, word = show_text(record["state"]), show_word(record["state"])
     if not os.path.isdir(record["state"]):
         return f"{held}, whose state directory {state} is gone; put it back, or remove {show_text(path)} once none of its processes runs"
     if is_space:
-        return f"{held}, a space by hand in {state}; free the workspace of it with `recovery release {state}`"
+        return f"{held}, a space by hand in {state}; free the workspace of it with `recovery release {word}`"
     return (
-        f"{held}; finish it with `recovery drive {state}` (with `--finish` if it has no script, as after `recovery image --new`), "
-        f"or free the workspace of it with `recovery release {state}`"
+        f"{held}; finish it with `recovery drive {word}` (with `--finish` if it has no script, as after `recovery image --new`), "
+        f"or free the workspace of it with `recovery release {word}`"
     )

@@ -14,7 +14,7 @@ from blake3 import blake3
 from eventlog.errors import CrashworthyError, InternalError, LostProcessError, MisuseError, StaleEpochError
 from eventlog.ports import Clock, Host, Ids
 from eventlog.process_identity import is_alive
-from eventlog.show import show_text
+from eventlog.show import show_text, show_word
 from recovery.space.advance import advance_ledger, claimed_shims, greet_claimed
 from recovery.space.attach import attach, end_command, read_output
 from recovery.space.bubblewrap import Bubblewrap
@@ -140,7 +140,7 @@ class StandaloneSpace:
         """Have what the advance to `epoch` condemned killed and proved dead, once for a handle. Before anything begins under that epoch:
         whoever advanced may have died in the middle, or could not prove it (I7). Raises FenceIncompleteError."""
         if self._swept != epoch:
-            way_out = f"recovery space advance --dir {show_text(self._paths.directory)} --epoch {epoch + 1} --processes-dead"
+            way_out = f"recovery space advance --dir {show_word(self._paths.directory)} --epoch {epoch + 1} --processes-dead"
             sweep = Sweep(self._paths.directory, self._clock, self._host, self._trust, way_out=way_out)
             sweep.kill_condemned(self._ledger, epoch, claimed_shims(self._ledger.state))
             self._swept = epoch

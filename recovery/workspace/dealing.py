@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from eventlog.errors import InternalError
 from recovery.workspace.actions import Action, MakeDirectory, PlaceDirectory, PlaceFile, PlaceLink, PlacePipe, StageDirectory
 from recovery.workspace.staged import MOST_BYTES, MOST_NODES
 
@@ -70,7 +71,8 @@ def _end_of_tree(actions: Sequence[Action], place: int) -> int:
 
 def _to_tree(actions: Sequence[Action]) -> Tree:
     stage, place = actions[0], actions[-1]
-    assert isinstance(stage, StageDirectory) and isinstance(place, PlaceDirectory), "a staged tree begins and ends so"
+    if not (isinstance(stage, StageDirectory) and isinstance(place, PlaceDirectory)):
+        raise InternalError(f"a staged tree goes from {type(stage).__name__} to {type(place).__name__}")
     directories = tuple(action for action in actions if isinstance(action, MakeDirectory))
     nodes = tuple(action for action in actions if isinstance(action, PlaceFile | PlaceLink | PlacePipe))
     return Tree(stage, directories, nodes, place)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from eventlog.errors import required
 from eventlog.kernel import Status, look_through
 from eventlog.preflight import filesystem_of
 from recovery.workspace import inotify
@@ -126,8 +127,7 @@ class Watch:
         except OSError as error:
             self._give_up(error)
             return False
-        node = self._find(path, make=True)
-        assert node is not None
+        node = required(self._find(path, make=True), "a directory to be watched was not noted")
         if node.watch == number and self._nodes.get(number) is node:
             return True
         self._end(node)

@@ -278,6 +278,19 @@ def test_third_kills_go_on_from_second_ones_and_end_where_the_first_ended(bench:
     assert {line["before"] for line in bench.read("steps.jsonl")} > {format_plan(plan) for plan in again}
 
 
+def test_no_more_clean_runs_of_deeper_kills_are_made_than_trials_will_run(bench: Bench) -> None:
+    recorded: list[tuple[Action, ...]] = []
+
+    class Counting(FakeZygote):
+        def record(self, scenario: Scenario, prefix: Sequence[Action], directory: Path) -> Recording:
+            recorded.append(tuple(prefix))
+            return super().record(scenario, prefix, directory)
+
+    done = bench.start(lambda slot: Counting({}, slot=slot), Limits(depth=Depth(3), runs=1), scenarios=[make_scenario(trials=TWO_SETS)])
+    assert sum(len(prefix) > 1 for prefix in recorded) == 1
+    assert done.verdict is Verdict.PASS and sum(one.trial.number > 0 for one in done.results) == 1
+
+
 def test_a_second_kill_after_which_nothing_is_left_to_recover_has_no_third_one_and_is_no_trouble(bench: Bench) -> None:
     class GoesOn(FakeZygote):
         def record(self, scenario: Scenario, prefix: Sequence[Action], directory: Path) -> Recording:

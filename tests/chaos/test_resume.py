@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+import chaos.__main__ as command
 from chaos.audit import Compared, choose_audited, compare, judge_audit
 from chaos.campaign import NO_AUDIT, Audit, Campaign, CampaignResult, Limits
 from chaos.done import NOTHING, Done
@@ -25,7 +27,7 @@ from chaos.options import Options
 from chaos.planted.plant import INSTALLED
 from chaos.results import Action, Trial, TrialResult, Verdict
 from chaos.resume import check_resumed, check_same, take_up
-from chaos.rundir import Config, RunDirectory, read_config, read_lines, read_results
+from chaos.rundir import Config, RunDirectory, lock_run, read_config, read_lines, read_results
 from chaos.scenario import Scenario, to_json
 from chaos.transcript import Transcript
 from chaos.zygote_client import Zygote
@@ -57,7 +59,8 @@ def run_campaign(out: Path, done: Done | None = None, audit: Audit = NO_AUDIT, *
         return zygote
 
     area = out.parent / "area"
-    with RunDirectory(out, CONFIG, time.monotonic, goes_on=done) as run, open_pool(start, 1) as pool:
+    held = lock_run(out) if done else contextlib.nullcontext()
+    with held, RunDirectory(out, CONFIG, time.monotonic, goes_on=done) as run, open_pool(start, 1) as pool:
         campaign = Campaign(pool, run, area, Silent(), done=done or NOTHING, audit=audit)
         return campaign.run([make_scenario()], Limits(**limits), 7), asked
 
@@ -178,9 +181,64 @@ def test_a_run_that_was_cut_twice_goes_on_with_an_unbroken_chain(tmp_path: Path)
     take_up(tmp_path / "run")
 
 
-def test_two_campaigns_never_write_one_directory(tmp_path: Path) -> None:
-    with RunDirectory(tmp_path / "run", CONFIG, time.monotonic), pytest.raises(MisuseError, match="another campaign writes there"):
-        RunDirectory(tmp_path / "run", CONFIG, time.monotonic, goes_on=NOTHING)
+def test_two_campaigns_never_write_one_directory_and_the_second_names_the_first(tmp_path: Path) -> None:
+    refused = pytest.raises(MisuseError, match=f"process {os.getpid()} runs a campaign there; wait for its end")
+    with RunDirectory(tmp_path / "run", CONFIG, time.monotonic):
+        with refused, lock_run(tmp_path / "run"):
+            pass
+        with refused:
+            RunDirectory(tmp_path / "run", CONFIG, time.monotonic)
+    with lock_run(tmp_path / "run"):
+        pass
+
+
+def test_a_directory_is_locked_from_before_its_first_file_on(tmp_path: Path) -> None:
+    """Else a second campaign finds the configuration of one that has not locked it yet, and goes on with that."""
+    (tmp_path / "run").mkdir()
+    with lock_run(tmp_path / "run"), pytest.raises(MisuseError, match="runs a campaign there"):
+        RunDirectory(tmp_path / "run", CONFIG, time.monotonic)
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_directory_that_cannot_be_begun_is_not_kept_locked(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "file").touch()
+    with pytest.raises(MisuseError, match="is not empty"):
+        RunDirectory(tmp_path / "run", CONFIG, time.monotonic)
+    with lock_run(tmp_path / "run"):
+        pass
+
+
+def test_a_run_that_another_one_brought_to_its_end_meanwhile_is_not_gone_on_with(tmp_path: Path) -> None:
+    run_campaign(tmp_path / "run")
+    check_resumed(tmp_path / "run", Options(resume="x"))
+    (tmp_path / "run" / "verdict.json").touch()
+    with pytest.raises(MisuseError, match="came to its end"):
+        take_up(tmp_path / "run")
+
+
+def test_a_second_resume_is_refused_while_the_first_reads_and_while_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between its reading and its writing too: what the second had read would be older than what the first has written since."""
+    request, options = SimpleNamespace(out=tmp_path / "run"), Options(resume="x")
+    run_campaign(tmp_path / "run")
+    tried: list[str] = []
+
+    def try_second(*_: object, **__: object) -> Done:
+        with pytest.raises(MisuseError, match=f"process {os.getpid()} runs a campaign there"), lock_run(tmp_path / "run"):
+            pass
+        tried.append("")
+        return NOTHING
+
+    class Tried(RunDirectory):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            try_second()
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr(command, "take_up", try_second)
+    monkeypatch.setattr(command, "RunDirectory", Tried)
+    with command._open_run(request, options, CONFIG) as (directory, done):  # type: ignore[arg-type]
+        try_second()
+    assert len(tried) == 3
 
 
 def test_a_trial_that_is_another_one_now_is_refused(tmp_path: Path) -> None:

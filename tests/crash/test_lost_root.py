@@ -69,7 +69,26 @@ def test_rule_D3_a_lost_workspace_is_rebuilt_from_the_log(sandbox: Sandbox, leav
     assert (finished.reverted, finished.reimaged) == (0, finished.restored) and f"{finished.reimaged} paths reimaged" in driver.err
     found = read_root_identity(str(sandbox.root))
     assert found.id in (recorded.identity.id, None) and found.inode == recorded.identity.inode
+    assert "moved away" not in driver.err, "nothing was there to be moved"
     check_whole(sandbox)
+
+
+def test_what_is_refused_before_a_takeover_names_the_state_directory_too(sandbox: Sandbox) -> None:
+    begun(sandbox, CALLS)
+    for option in ("--rebuild", "--accept-root"):
+        refused = sandbox.run("settle", sandbox.state, option)
+        assert refused.code == 78 and "STATE_DIR" not in refused.err
+        assert f"`recovery drive {sandbox.state}` recovers it" in refused.sentence()
+
+
+def test_commands_of_a_state_directory_with_a_blank_can_be_copied(sandbox: Sandbox) -> None:
+    begun(sandbox, CALLS)
+    state = sandbox.state.rename(sandbox.base / "state of mine")
+    refused = sandbox.run("settle", state, "--rebuild")
+    assert f"`recovery drive '{state}'` recovers it" in refused.sentence()
+    lose(sandbox.root)
+    plan = sandbox.run("plan", state)
+    assert f"`recovery apply '{state}'`" in plan.out
 
 
 def test_rule_D3_a_lost_workspace_is_made_with_the_directories_above_it(sandbox: Sandbox) -> None:

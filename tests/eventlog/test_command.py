@@ -110,7 +110,7 @@ def test_case_03_a_path_that_is_not_utf_8_is_refused_by_its_escaped_form(log: st
 
 def test_verify_says_sound_and_how_much_was_walked(log: str) -> None:
     done = run("verify", log)
-    size = sum(map(len, (support.HELLO, support.BIG, support.OUTPUT, support.BIG)))
+    size = sum(map(len, (support.HELLO, support.BIG, support.OUTPUT)))
     assert (done.returncode, done.stderr) == (0, b"")
     sound = "sound up to its head (a cut tail shows only against an anchor, `--anchor FILE`, or the ledger, `recovery plan`)"
     assert lines(done.stdout) == [f"{log}: {sound}: 1 sessions, 9 events, 6 blobs, {size} bytes"]
@@ -153,9 +153,9 @@ WRONG: dict[str, tuple[list[str], int, list[str]]] = {
     "empty file": (["verify", "{}/empty"], 1, ["the log is an empty file"]),
     "a pipe": (["show", "{}/pipe"], 2, ["not a regular file"]),
     "a name too long": (["show", "{}/" + "n" * 5000], 2, ["there is no log here"]),
-    "no argument": (["show"], 2, ["log", "eventlog --help"]),
+    "no argument": (["show"], 2, ["log", "`eventlog show --help`"]),
     "unknown option": (["show", "{}/text", "--jsn"], 2, ["--jsn"]),
-    "unknown command": (["shw"], 2, ["shw"]),
+    "unknown command": (["shw"], 2, ["shw", "`eventlog --help`"]),
     "too many": (["verify", "a", "b"], 2, ["b"]),
 }
 

@@ -164,7 +164,7 @@ WRONG: dict[str, tuple[list[str], int, list[str]]] = {
     "diff: no such session": (["diff", "{}", "1", "head", "--session", "x"], 2, ["no session x", "fork, nightly"]),
     "diff: no such other session": (["diff", "{}", "1", "1", "--session", "fork", "--other-session", "x"], 2, ["no session x"]),
     "diff: no point": (["diff", "{}", "1", "last", "--session", "fork"], 2, ["names no point", "call:3:before"]),
-    "diff: one point": (["diff", "{}", "1"], 2, ["after", "eventlog --help"]),
+    "diff: one point": (["diff", "{}", "1"], 2, ["after", "`eventlog diff --help`"]),
     "diff: no such event": (["diff", "{}", "1", "99", "--session", "nightly"], 2, ["has no event 99", "1 to 9"]),
     "diff: no log": (["diff", "{}.no", "1", "1"], 2, ["there is no log here"]),
     "checkout: there already": (["checkout", "{}", "--at", "1", "--session", "fork", "--to", "{}"], 2, ["there is something already"]),

@@ -1,13 +1,14 @@
 """What people see: escaped, one line each, and reversible."""
 
 import re
+import subprocess
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from eventlog.event_lines import describe
-from eventlog.show import show_path, show_text
+from eventlog.show import as_word, show_path, show_text, show_word
 from tests.eventlog.test_events import EXAMPLES
 
 NAMES = [
@@ -55,6 +56,25 @@ def test_case_04_any_bytes_become_one_printable_line_that_reads_back(path: bytes
 @given(st.text(st.characters(), max_size=60))
 def test_case_04_any_text_becomes_one_printable_line(text: str) -> None:
     assert show_text(text.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")).isprintable()
+
+
+WORDS = [
+    b"plain", b"two words", b"it's", b"a\\ b", b"$(touch x)`x`",
+    b"-x", b"tab\there", b"line\nbreak", b"caf\xe9 '\\x41",
+    "\u202e".encode(), b"*", b"~",
+]
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_a_path_in_a_command_is_one_printable_word_that_a_shell_reads_back(name: bytes) -> None:
+    word = show_word(name.decode("utf-8", "surrogateescape"))
+    assert word.isprintable() and as_word(show_path(name)) == word
+    told = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True).stdout
+    assert told == (b"./" if name.startswith(b"-") else b"") + name
+
+
+def test_a_key_that_begins_like_an_option_is_no_path() -> None:
+    assert (as_word("-k"), as_word("-k", is_path=False)) == ("./-k", "-k")
 
 
 def test_an_empty_text_is_not_shown_as_the_root_is() -> None:

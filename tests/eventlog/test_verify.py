@@ -14,6 +14,7 @@ import zstandard
 from msgspec.structs import replace
 
 from eventlog import codec, events
+from eventlog.blobs import encode_content
 from eventlog.creation import create_log
 from eventlog.errors import CrashworthyError
 from eventlog.image import Entry, diff, put_change, root_hash
@@ -66,11 +67,26 @@ def log(tmp_path: Path) -> str:
 
 def test_a_log_that_the_writer_made_is_sound_and_the_oracle_agrees(log: str, tmp_path: Path) -> None:
     found = walk(log)
-    size = sum(map(len, (support.HELLO, support.BIG, support.OUTPUT, support.BIG)))
+    size = sum(map(len, (support.HELLO, support.BIG, support.OUTPUT)))
     assert (found.streams, found.events, found.blobs, found.blob_bytes, found.findings) == (1, 9, 6, size, ())
     assert (found.orphans, found.orphan_bytes, found.given_up) == (0, 0, 0)
     verdict = ask_oracle(log, tmp_path)
     assert (verdict["verdict"], verdict["detail"]) == ("pass", "9 events, 6 blobs")
+
+
+def test_verify_counts_the_bytes_of_a_chunk_once_however_many_contents_hold_it(log: str) -> None:
+    before = walk(log)
+    longer = support.BIG + b"and what another version of the file has besides"
+    blobs = list(encode_content([longer]))
+    writer = support.open_writer(log, first_id=3_000_000)
+    writer.insert_blobs(blobs)
+    new = {blob.content: blob.size for blob in blobs if blob.codec != "chunks"}
+    for old in encode_content([support.BIG]):
+        new.pop(old.content, None)
+    writer.close()
+    assert 0 < sum(new.values()) < len(longer), "the two contents share a chunk"
+    found = walk(log)
+    assert (found.findings, found.blobs, found.blob_bytes) == ((), before.blobs + len(new) + 1, before.blob_bytes + sum(new.values()))
 
 
 def test_verify_of_a_log_that_grows_meanwhile_finds_nothing(log: str) -> None:

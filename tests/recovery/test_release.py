@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from eventlog import events
+from recovery.session import open_session
 from tests.helpers import is_running, kill_process, read_contents, wait_until
 from tests.recovery.sessions import Driver, Sandbox, bash
 
@@ -25,6 +26,14 @@ def park(sandbox: Sandbox) -> None:
     sandbox.steps.kill(step, driver)
     for helper in sandbox.ledger().helpers.values():
         wait_until(lambda pid=helper.registered.identity.pid: not is_running(pid), "the driver's helpers to end")  # type: ignore[misc]
+
+
+def test_what_a_program_drives_on_is_not_said_to_be_driven_by_a_command(sandbox: Sandbox) -> None:
+    with open_session(sandbox.state, sandbox.root, environ=sandbox.environment(None, ())) as session:
+        session.bash("echo one > a", key="a")
+    released = sandbox.run("release", sandbox.state)
+    assert released.code == 0 and "recovery drive" not in released.out
+    assert "; the program that opened it, started again (`open_session`), claims it again before it goes on" in released.out
 
 
 def other(sandbox: Sandbox, root: Path) -> Path:

@@ -162,6 +162,13 @@ def test_a_file_in_the_place_of_one_that_was_moved_may_be_empty() -> None:
     assert empty in [build_tree(old, new, chosen) for chosen in choose_fates(old, new, NOTHING, random.Random(1), 0)]
 
 
+def test_zeros_at_the_end_of_a_file_reach_no_further_than_its_size() -> None:
+    made = File("f", 0o644, b"abcdef", 2)
+    for content, is_possible in ((b"abc", True), (b"abc\0\0\0", True), (bytes(6), True), (b"abcdef\0", False), (bytes(7), False)):
+        found = {"a": replace(made, content=content)}
+        assert (find_impossible_file({}, ({"a": made},), NOTHING, found) == "") is is_possible, content
+
+
 def test_what_a_look_found_between_two_syncs_may_be_all_there_is() -> None:
     made = File("f", 0o644, b"text", 1)
     assert find_impossible_file({}, ({"a.new": made}, {"a": made}), NOTHING, {"a.new": made}) == ""

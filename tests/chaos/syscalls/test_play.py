@@ -125,7 +125,7 @@ def test_without_strace_nothing_is_said_of_the_engine(tmp_path: Path, directory:
 
 
 def test_a_trial_of_another_level_is_refused(runner: ProcessZygote, directory: Path) -> None:
-    with pytest.raises(ZygoteError, match="'trial' is no request of the syscall level"):
+    with pytest.raises(ZygoteError, match="'trial' for a trial of the kind 'fork' is no request of the syscall level"):
         runner.run(witnessed_scenario(), Trial(1, "small", ()), directory, {})
 
 

@@ -18,6 +18,7 @@ from chaos.target.place import make_environment, make_place
 from chaos.target.target import CHECK as CHECK_ORACLE
 from chaos.target.target import LIVENESS, PROCESSES
 from chaos.target.workload import VIOLATIONS
+from tests.chaos.syscalls.support import needs_strace
 from tests.chaos.target.support import BAD_RECOVERY, CHECK, EXAMPLES, SOUND, TORN, TORN_CHECK, check, run_chaos, shell, target
 
 
@@ -89,6 +90,23 @@ def test_the_start_after_a_kill_is_killed_too_and_what_breaks_only_then_is_found
     assert run_chaos(tmp_path / "again", *repeat[3:]).returncode == 1
 
 
+@needs_strace
+def test_the_start_after_a_kill_is_killed_in_its_system_calls_too_and_what_breaks_only_then_is_found(tmp_path: Path) -> None:
+    arguments = (*target(BAD_RECOVERY), *check(CHECK), "--level", "syscall", "--seed", "2", "--jobs", "2", "--runs", "8")
+    for place in ("deep", "again", "once"):
+        (tmp_path / place).mkdir()
+    done = run_chaos(tmp_path / "deep", *arguments, "--json", "found.json")
+    found = json.loads((tmp_path / "deep" / "found.json").read_text())
+    assert done.returncode == 1, done.stdout + done.stderr
+    plans = [one["plan"] for one in found["failures"]]
+    assert plans and all("; kill driver@2:syscall." in plan for plan in plans)
+    assert found["summary"]["again"] > len(plans), "others in the second start pass"
+    repeated = run_chaos(tmp_path / "again", *shlex.split(found["failures"][0]["repeat"])[3:])
+    assert repeated.returncode == 1 and plans[0].replace("; kill", ", kill at").removeprefix("kill ") in repeated.stdout, repeated.stdout
+    once = run_chaos(tmp_path / "once", *arguments, "--depth", "1")
+    assert once.returncode == 0, once.stdout + once.stderr
+
+
 def test_a_kept_trial_is_replayed_and_told(tmp_path: Path) -> None:
     assert run_chaos(tmp_path, *target(TORN), *check(TORN_CHECK), "--seed", "1", "--depth", "1", "--json", "found.json").returncode == 1
     (failure,) = json.loads((tmp_path / "found.json").read_text())["failures"]
@@ -147,7 +165,11 @@ def test_a_harness_that_does_nothing_never_passes(tmp_path: Path, file: str, old
         (["--target", "true", "--patience", "soon"], "--patience 'soon' is no duration"),
         (["--target", "true", "--mode", "soak"], "--mode belongs to campaigns against the engine"),
         (["--target", "true", "--fault", "freeze"], "--fault belongs to campaigns against the engine"),
-        (["--target", "true", "--depth", "2", "--level", "syscall"], "--level syscall kills a target once, in its first start"),
+        (["--target", "true", "--plan", "kill driver@1:a:1", "--level", "syscall"], "driver@1:a:1 is no system call of the first driver"),
+        (
+            ["--target", "true", "--plan", "kill driver@1:syscall.write:1; kill driver@2:syscall.read:1", "--level", "syscall"],
+            "driver@2:syscall.read:1 is no system call of start 2 or one of its helpers; write ROLE@2:syscall.NAME.before:N",
+        ),
         (["--target", "true", "--plan", "kill driver@2:a:1"], "'kill driver@2:a:1' is no kill at a step of start 1; a plan of a target is"),
         (["--target", "true", "--plan", "freeze driver@1:a:1"], "is no kill at a step of start 1"),
         (["--target", "true", "--plan", "kill driver@1:a:1", "--step", "driver:a:1"], "--plan is one whole trial and --step chooses"),

@@ -14,6 +14,7 @@ from chaos.target import play
 from chaos.target.client import TargetZygote
 from chaos.target.place import TargetPlace
 from chaos.target.target import ENTRY, NAME, Target
+from tests.chaos.syscalls.support import needs_strace
 from tests.chaos.target.support import CHECK, SOUND, TORN, TORN_CHECK, shell
 
 HALF = "driver@1:half:1"
@@ -67,6 +68,21 @@ def test_what_a_kill_leaves_wrong_is_a_failure_in_the_words_of_the_check(runner:
 def test_kills_follow_each_other(runner: TargetZygote, tmp_path: Path) -> None:
     result = kill(runner, TARGET, tmp_path / "trial", HALF, "driver@2:half:1", "driver@3:begin:1")
     assert (result.verdict, result.drivers) == (Verdict.PASS, ((1, -9), (2, -9), (3, -9), (4, 0)))
+
+
+@needs_strace
+def test_each_start_is_killed_in_a_system_call_of_its_own_and_the_one_after_is_recorded(runner: TargetZygote, tmp_path: Path) -> None:
+    traced = msgspec.structs.replace(TARGET, is_traced=True)
+    first = record(runner, traced, tmp_path / "first").steps[0]
+    (tmp_path / "second").mkdir()
+    recording = runner.record_target(tmp_path / "second", (Action(first, "kill"),))
+    assert (recording.result.verdict, recording.result.reason) == (Verdict.PASS, "")
+    assert recording.steps and all(step.startswith("driver@2:syscall.") for step in recording.steps)
+    result = kill(runner, traced, tmp_path / "both", first, recording.steps[0])
+    assert (result.verdict, result.drivers) == (Verdict.PASS, ((1, -9), (2, -9), (3, 0)))
+    assert [(fault.at, fault.fired, fault.signal) for fault in result.faults] == [(first, True, 9), (recording.steps[0], True, 9)]
+    never = kill(runner, traced, tmp_path / "never", first, "driver@2:syscall.fdatasync.before:99")
+    assert never.verdict is Verdict.UNKNOWN and never.reason.startswith("did not fire: kill driver@2:syscall.fdatasync.before:99")
 
 
 def test_a_driver_that_does_not_know_its_epoch_is_that_of_its_start_and_a_redriver_has_none() -> None:

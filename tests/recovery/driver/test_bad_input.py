@@ -62,7 +62,8 @@ def test_a_session_file_that_is_not_there_is_refused(sandbox: Sandbox) -> None:
 
 
 def test_bad_usage_is_refused(sandbox: Sandbox) -> None:
-    refuse(sandbox, "run", says="Missing argument")
+    refuse(sandbox, "run", says="(`recovery run --help` shows what there is)")
+    refuse(sandbox, "space", "start", says="(`recovery space start --help` shows what there is)")
     refuse(sandbox, "fly", says="No such command")
     refuse(sandbox, "run", sandbox.session(bash("true")), "--on-interrupted", "maybe", says="unknown on_interrupted 'maybe'")
 
