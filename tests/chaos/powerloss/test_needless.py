@@ -61,7 +61,7 @@ def runs() -> Iterator[dict[str, Run]]:
 def test_no_cut_shows_that_a_needless_sync_is_missing(runs: dict[str, Run], point: str, name: str) -> None:
     states, bad = runs[name].try_without(point)
     assert bad == []
-    print(f"{point} {name}: {states} states")
+    print(f"SHOWN {point} {name}: {states} states")
 
 
 def test_a_cut_shows_that_a_needed_sync_is_missing(runs: dict[str, Run]) -> None:
