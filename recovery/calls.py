@@ -196,14 +196,15 @@ def settle_command(context: Context, exited: Exited, label: str) -> None:
     asked = call_from_json(call.input, f"call {call.number}")
     policy = choose_left_behind(context, asked) if isinstance(asked, BashCall) else "kill"
     outside = handle_outsiders(context, attempt, KEY_VARIABLE, policy)
-    has_failed = policy == "fail" and exited.survivors + outside > 0
-    left = f"left {exited.survivors + outside} processes running, which were ended" if has_failed else ""
+    has_failed = policy == "fail" and exited.survivors + len(outside) > 0
+    left = f"left {exited.survivors + len(outside)} processes running, which were ended" if has_failed else ""
     kept = f"{exited.left} processes that it left running were kept" if exited.left else ""
     _settle(context, exited.exit, output, tuple(encode_content([data])), label, left or kept, left or kept)
     context.space.forget_attempt(mark)
     if has_failed:
+        who = ", ".join(filter(None, (exited.named, *outside))) or "ended before they could be named"
         raise NeedsPersonError(
-            f"call {call.number} {left} (left_behind = fail); its outcome is recorded, `recovery drive STATE_DIR` goes on after it"
+            f"call {call.number} {left} (left_behind = fail): {who}; its outcome is recorded, `recovery drive STATE_DIR` goes on after it"
         )
 
 

@@ -16,7 +16,7 @@ from eventlog.errors import FenceIncompleteError, NeedsPersonError
 from eventlog.image import Image
 from eventlog.ports import Host
 from eventlog.process_identity import ProcessIdentity
-from eventlog.show import encode_bytes, show_path
+from eventlog.show import encode_bytes, show_path, show_text
 from recovery.context import Context
 from recovery.space.identity import kill_and_wait
 from recovery.space.records import Attempt, Start
@@ -34,16 +34,16 @@ ROUNDS = 20
 """How often what carries the key is looked for again: work that begets work and outruns this is named, not waited for."""
 
 
-def handle_outsiders(context: Context, attempt: Attempt, variable: str, policy: LeftBehind) -> int:
-    """End what of a call whose command has ended, or was killed, is outside its mark; how many. `variable` names what holds its key.
+def handle_outsiders(context: Context, attempt: Attempt, variable: str, policy: LeftBehind) -> list[str]:
+    """End what of a call whose command has ended, or was killed, is outside its mark; who that was. `variable` names what holds its key.
 
     Under `keep` what is in a leaf of the space is kept with the rest. Raises FenceIncompleteError.
     """
     start, key = attempt.start, attempt.prepared.key
     if start is None or not _is_of_here(start.identity, context.host):
-        return 0  # the machine, or the container, ended it all
+        return []  # the machine, or the container, ended it all
     newest = choose_newest(start, context.clock.now_ms())
-    ended = 0
+    ended: list[str] = []
     for _ in range(ROUNDS):
         pids = list_begun_since(newest)
         users = find_users(pids, context.root, f"{variable}={key}", context.host, is_thorough=False)
@@ -57,7 +57,7 @@ def handle_outsiders(context: Context, attempt: Attempt, variable: str, policy: 
         for user in mine:
             if not kill_and_wait(user.identity, context.host, context.clock, DEATH_SECS):
                 raise FenceIncompleteError(f"{user.describe()}, was handed on by {key} and does not die; end it and drive again")
-        ended += len(mine)
+        ended += [f"{user.identity.pid} ({show_text(user.name)})" for user in mine]
     raise FenceIncompleteError(f"what {key} handed on goes on starting processes, the last {mine[0].describe()}; end it and drive again")
 
 

@@ -58,6 +58,9 @@ class SimLedger:
     def state(self) -> LedgerState:
         return self._seen or self._space.state
 
+    def state_of(self, key: str) -> LedgerState:
+        return self.state
+
     @property
     def floor(self) -> int:
         return self.state.floor

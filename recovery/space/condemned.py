@@ -14,7 +14,7 @@ from eventlog.process_identity import ProcessIdentity
 from recovery.space.containers import is_ended, tell_ways_out
 from recovery.space.identity import kill_and_wait
 from recovery.space.ledger import Ledger
-from recovery.space.marks import kill_mark
+from recovery.space.marks import forget_mark, kill_cgroup, kill_mark, list_shim_marks
 from recovery.space.marks.values import DEATH_SECS, NOTHING_TOUCHED
 from recovery.space.records import Attempt, Helper, IdleShim, LedgerState, ProvedDead
 
@@ -59,6 +59,7 @@ class Sweep(msgspec.Struct):
         self._kill_attempts(condemned)
         self._kill_helpers(by_descent, spare)
         self._kill_shims(shims)
+        self._kill_unmarked_shims(ledger.state, helpers, epoch)
         self._record(ledger, epoch, sorted(condemned), sorted(helpers))
 
     def end_kept(self, ledger: Ledger, epoch: int) -> int:
@@ -78,6 +79,16 @@ class Sweep(msgspec.Struct):
             is_here = (shim.identity.boot_id, shim.identity.pid_namespace) == here
             if is_here and not kill_and_wait(shim.identity, self.host, self.clock, DEATH_SECS):
                 raise FenceIncompleteError(f"shim {shim.identity.pid} does not die (waited {DEATH_SECS:g} s); {NOTHING_TOUCHED}")
+
+    def _kill_unmarked_shims(self, state: LedgerState, helpers: dict[str, Helper], epoch: int) -> None:
+        """Those that have made no starting mark yet, so that no record names them: a stopped one does not see that its driver is gone.
+        They are known by their leaves, where there are such, and start nothing below the floor; who owns a claimed attempt is named."""
+        named = {attempt.start.mark for attempt in state.attempts.values() if attempt.start is not None and attempt.is_open}
+        for mark in sorted({mark for helper in helpers for mark in list_shim_marks(helper, epoch)} - named):
+            leaf = mark.partition(":")[2]
+            if not kill_cgroup(leaf, self.clock):
+                raise FenceIncompleteError(f"a shim in {leaf} does not die (waited {DEATH_SECS:g} s); {NOTHING_TOUCHED}")
+            forget_mark(mark)
 
     def _kill_helpers(self, helpers: dict[str, Helper], spare: frozenset[int]) -> None:
         for mark, helper in sorted(helpers.items()):

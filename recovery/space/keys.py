@@ -107,7 +107,7 @@ def prepare_in(
 ) -> New | Attach | Replay:  # fmt: skip
     """`prepare` within a transaction of the ledger of this name, the record appended by `add` (synced at once when none is given)."""
     transaction.check_floor(record.epoch)
-    answer = judge_key(transaction.state, record.key, record.call, record.digest)
+    answer = judge_key(transaction.state_of(record.key), record.key, record.call, record.digest)
     match answer:
         case New():
             (add or transaction.append)(record)

@@ -161,6 +161,10 @@ class LedgerView:
         """What the records read so far come to. A new object after a compaction: ask again after each look."""
         return self._reading.state
 
+    def state_of(self, key: str) -> LedgerState:
+        """The state as far as it concerns one key, which costs what its own lines cost (Reading.state_of)."""
+        return self._reading.state_of(key)
+
     @property
     def floor(self) -> int:
         """`state.floor`, at no cost."""
@@ -306,15 +310,17 @@ class Ledger(LedgerView):
     def sync(self, unsynced: Sequence[str] = ()) -> None:
         """Have every line read or written so far on disk: own ones (with the steps `unsynced`), and those of others who are still at
         their sync."""
-        mine = self._reading.written
-        with self._turn(mine):
-            is_synced = self._read_noted() >= mine
+        is_ours = self._take_turn(self._reading.written)
+        try:
+            is_synced = self._read_noted() >= self._reading.written
             if not is_synced:
                 self.refresh()  # what others have written meanwhile is covered too, and noted
-                mine = self._reading.written
             self._sync_file(is_synced)
             if not is_synced:
-                self._note_end(mine)
+                self._note_end(self._reading.written)
+        finally:
+            if is_ours:
+                unlock(self._end, TURN)
         durable.tell_appended(unsynced)  # with no lock held, whoever waited
 
     def _sync_file(self, is_synced: bool) -> None:
@@ -341,27 +347,23 @@ class Ledger(LedgerView):
         finally:
             os.close(fresh)
 
-    @contextlib.contextmanager
-    def _turn(self, mine: int) -> Iterator[None]:
-        """Wait while another one syncs: then line `mine` is on disk, or it is our turn to sync for all who wait.
+    def _take_turn(self, mine: int) -> bool:
+        """Wait while another one syncs: then line `mine` is on disk, or it is our turn to sync for all who wait (True: the lock is ours).
 
         It is a lock that nothing depends on: after TURN_SECS everybody syncs for himself, whoever is slow or frozen; and a look that has to
         follow a replaced file reads the note again, which drops it.
         """
+        if try_lock(self._end, TURN):
+            return True
         began = self._clock.monotonic()
-        is_ours = False
-        while not is_ours and self._read_noted() < mine:
-            is_ours = try_lock(self._end, TURN)
+        while self._read_noted() < mine:
             waited = self._clock.monotonic() - began
-            if not is_ours and waited >= TURN_SECS:
-                break
-            if not is_ours:
-                self._clock.pause(choose_pause(waited))
-        try:
-            yield
-        finally:
-            if is_ours:
-                unlock(self._end, TURN)
+            if waited >= TURN_SECS:
+                return False
+            self._clock.pause(choose_pause(waited))
+            if try_lock(self._end, TURN):
+                return True
+        return False
 
     def _seal(self) -> None:
         if self._size == self._offset:
@@ -450,6 +452,10 @@ class LedgerTransaction:
     def state(self) -> LedgerState:
         """What every record comes to."""
         return self._ledger.state
+
+    def state_of(self, key: str) -> LedgerState:
+        """The same as far as it concerns one key (Reading.state_of)."""
+        return self._ledger.state_of(key)
 
     def check_floor(self, epoch: int) -> None:
         """Raise StaleEpochError when `epoch` is below the floor (rules S4, S6), MisuseError when it is above: only a takeover raises it."""

@@ -4,8 +4,6 @@ One record a line: 32 hex digits, a blank, a JSON object, a newline. The digits 
 line before (nothing for the first line) followed by the JSON bytes.
 """
 
-from collections import deque
-
 import msgspec
 from blake3 import blake3
 
@@ -27,8 +25,18 @@ def encode_line(previous: bytes, record: Record) -> bytes:
     return _check(previous, body) + b" " + body + b"\n"
 
 
-_QUIET = tuple(b'{"op":"%s"' % tag.encode() for tag in ("prepare", "start", "exit"))
-"""How the lines begin that say something of one key and nothing of the ledger: the encoder writes the tag first."""
+_QUIET = tuple(b'{"op":"%s","key":"' % tag.encode() for tag in ("prepare", "start", "exit"))
+"""How the lines begin that say something of one key and nothing of the ledger: the encoder writes the tag first, and then the key."""
+
+
+def find_key(body: bytes) -> bytes | None:
+    """The key of a line that says something of one key and nothing of the ledger, as it stands there; None for any other, and for a key
+    with an escape in it, which may be written in more than one way. Pure."""
+    for begin in _QUIET:
+        if body.startswith(begin):
+            key, end, _ = body[len(begin) :].partition(b'"')
+            return None if b"\\" in key or not end else key
+    return None
 
 
 class Reading:
@@ -37,14 +45,16 @@ class Reading:
     `lines` counts those of this file (it names them in messages); `written` counts every line ever appended, also those that a compaction
     folded into one, so that it never falls.
 
-    Every line is verified when it is taken. Lines of single keys are folded when the state is asked for: most who follow a ledger, the
-    shims above all, want to know its floor and no other's keys. Whatever else there is, and what is not known, is folded at once.
+    Every line is verified when it is taken. Lines of single keys are folded when their key, or the whole state, is asked for: most who
+    follow a ledger want to know its floor and one key, and with many writers most lines are of others. Whatever else there is, and what is
+    not known, is folded at once, with all before it: what lines of single keys say of the ledger itself does not depend on their order.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._state = LedgerState()
-        self._unfolded: deque[tuple[int, bytes]] = deque()
+        self._unfolded: dict[int, bytes] = {}
+        self._numbers: dict[bytes, list[int]] = {}  # by key, of those lines
         self.last = b""
         self.lines = 0
         self.written = 0
@@ -53,6 +63,15 @@ class Reading:
     def state(self) -> LedgerState:
         """What all lines taken come to. Raises CorruptError for one that no sound ledger holds."""
         self._fold()
+        return self._state
+
+    def state_of(self, key: str) -> LedgerState:
+        """The state as far as it concerns one key: floor, marks of what was collected, its attempt. Of other keys it may lack the newest
+        lines. Raises as `state` does."""
+        for number in self._numbers.get(name := key.encode("utf-8", "surrogatepass"), ()):
+            if number in self._unfolded:
+                self._fold_line(number)
+        self._numbers.pop(name, None)
         return self._state
 
     @property
@@ -78,23 +97,31 @@ class Reading:
                 f"{self._name}: line {self.lines + 1}: damaged; line {self.lines} is the last good one; "
                 "the ledger is not read past it, put a whole copy back"
             )
-        self._unfolded.append((self.lines + 1, body))
+        number = self.lines + 1
+        self._unfolded[number] = body
         self.written += 1
-        if not body.startswith(_QUIET):
+        key = find_key(body)
+        if key is None:
             self._fold()
+        else:
+            self._numbers.setdefault(key, []).append(number)
         self.last = digits
-        self.lines += 1
+        self.lines = number
 
     def _fold(self) -> None:
-        while self._unfolded:
-            number, body = self._unfolded[0]  # one that cannot be folded stays: whoever asks again is told again
-            where = f"{self._name}: line {number}"
-            try:
-                record = _decoder.decode(body)
-            except msgspec.MsgspecError as error:
-                raise CorruptError(f"{where}: not a record this version knows ({error}); use the version that wrote it") from error
-            if isinstance(record, Header) and record.format != LEDGER_FORMAT:
-                raise CorruptError(f"{where}: ledger format {record.format} is not known here; use the version that wrote it")
-            fold_record(self._state, record, where)
-            self.written += record.lines - 1 if isinstance(record, Compacted) else 0
-            self._unfolded.popleft()
+        for number in list(self._unfolded):
+            self._fold_line(number)
+        self._numbers.clear()
+
+    def _fold_line(self, number: int) -> None:
+        body = self._unfolded[number]  # one that cannot be folded stays: whoever asks again is told again
+        where = f"{self._name}: line {number}"
+        try:
+            record = _decoder.decode(body)
+        except msgspec.MsgspecError as error:
+            raise CorruptError(f"{where}: not a record this version knows ({error}); use the version that wrote it") from error
+        if isinstance(record, Header) and record.format != LEDGER_FORMAT:
+            raise CorruptError(f"{where}: ledger format {record.format} is not known here; use the version that wrote it")
+        fold_record(self._state, record, where)
+        self.written += record.lines - 1 if isinstance(record, Compacted) else 0
+        del self._unfolded[number]

@@ -235,7 +235,7 @@ class LocalSpace:
             with contextlib.closing(self._watch(key, shim)) as watch:
                 self._wait_claimed(key, shim, watch)
         self._ledger.refresh()
-        attempt = self._ledger.state.find(key)
+        attempt = self._ledger.state_of(key).find(key)
         if attempt is None or attempt.exit is None:
             raise self._lost(f"the shim of {key} ended without an exit record{why}; drive again: recovery decides what its command did")
         self._ledger.sync()  # a shim that was killed at its sync has left its record to us

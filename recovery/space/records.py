@@ -113,8 +113,8 @@ class Exited(msgspec.Struct, frozen=True, tag_field="op", tag="exit"):
 
     `output_*` and `digest` tell of standard output (or of both streams merged), `stderr_*` of standard error kept apart: all bytes,
     bytes kept, BLAKE3 of all bytes, kept or not ("": not recorded). `left` processes were left alive by policy; `held_output`: something
-    still had the output open after the end (case 31). `at_ms` is unix time, 0 when not recorded. `missing` says why nothing of the output
-    is kept although there was some ("": it is kept).
+    still had the output open after the end (case 31). `named` says for people who the survivors were, as far as they were seen. `at_ms` is
+    unix time, 0 when not recorded. `missing` says why nothing of the output is kept although there was some ("": it is kept).
     """
 
     key: str
@@ -133,6 +133,7 @@ class Exited(msgspec.Struct, frozen=True, tag_field="op", tag="exit"):
     held_output: bool = False
     at_ms: int = 0
     missing: str = ""
+    named: str = ""
 
 
 class Void(msgspec.Struct, frozen=True, tag_field="op", tag="void"):

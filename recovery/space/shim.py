@@ -134,16 +134,16 @@ class _Shim:
                 poll = FloorPoll(self._clock, self._look_at_floor)
                 readers = Readers(listener, self._request.key, self._identity, self._keepers, poll, self._end_command)
                 self._run(readers)
+                is_current = max(self._ledger.floor, readers.newest_epoch) <= self._order.epoch
+                is_idle = may_go_on and is_current
+                steps.reach("idle")
+                return self._tell(Ended(self._request.key, is_idle)) and is_idle  # the driver goes on while the socket is given back
         except StaleEpochError as error:
             self._tell(Stale(str(error)))
             return False
         except (CrashworthyError, OSError) as error:
             self._tell(protocol.tell_failure(error))
             raise
-        is_current = max(self._ledger.floor, readers.newest_epoch) <= self._order.epoch
-        is_idle = may_go_on and is_current
-        steps.reach("idle")
-        return self._tell(Ended(self._request.key, is_idle)) and is_idle
 
     def _starting_mark(self) -> Start:
         first = None if self._joined.first is None else identify(self._joined.first, self._host)
@@ -180,12 +180,12 @@ class _Shim:
         ended, gone = self._wait(command, readers)
         steps.reach("ended")
         is_held = self._drain(DRAIN_SECS)
-        survivors, left = self._handle_survivors()
+        survivors, left, named = self._handle_survivors()
         survivors += gone
         self._drain(0)
         for descriptor in self._streams.values():
             os.close(descriptor)
-        readers.finish(self._record(ended, survivors, is_held, left))
+        readers.finish(self._record(ended, survivors, is_held, left, named))
 
     def _wait(self, command: Running, readers: Readers) -> tuple[Exit, int]:
         """Wait for the end of the command's process, keeping its output, serving readers, holding the time limit: its exit, and how many
@@ -193,7 +193,7 @@ class _Shim:
         limit = self._request.timeout_secs
         deadline = None if limit is None else self._clock.monotonic() + limit
         sent = 0
-        with selectors.DefaultSelector() as selector:
+        with selectors.PollSelector() as selector:  # a few descriptors for a short while: nothing is told to the kernel in advance
             selector.register(command.descriptor, selectors.EVENT_READ, "end")
             for name, descriptor in self._streams.items():
                 selector.register(descriptor, selectors.EVENT_READ, name)
@@ -257,21 +257,22 @@ class _Shim:
                 room -= READ_BYTES if descriptor in ready else 0
         return bool(held)
 
-    def _handle_survivors(self) -> tuple[int, int]:
-        """What the command left behind, handled by policy (rule S11); how many were ended, and how many are kept."""
+    def _handle_survivors(self) -> tuple[int, int, str]:
+        """What the command left behind, handled by policy (rule S11); how many were ended, how many are kept, and who they are."""
         steps.reach("sweep.before")
         # Who has no child and inherits every orphan has no descendant at all: nothing is looked for then, and a leaf is only asked.
         has_children = self._reap()
-        survivors = len(marks.list_members(self._order.mark, self._joined)) if has_children else 0
+        members = marks.list_members(self._order.mark, self._joined) if has_children else []
+        survivors, named = len(members), marks.describe(members) if members else ""
         if survivors and self._request.left_behind == "keep":
             marks.keep_members(self._order.mark, self._joined)
-            return marks.end_strays(self._order.mark, self._clock), survivors  # what left the mark no takeover would find
+            return marks.end_strays(self._order.mark, self._clock), survivors, named  # what left the mark no takeover would find
         if has_children or marks.has_leaf(self._order.mark):
             marks.end_members(self._order.mark, self._joined, self._host, self._clock)
             if has_children and self._reap():
                 survivors += marks.end_strays(self._order.mark, self._clock)
         steps.reach("sweep.after")
-        return survivors, 0
+        return survivors, 0, named
 
     def _reap(self) -> bool:
         """Collect what has ended; False when no child is left, living or dead."""
@@ -282,7 +283,7 @@ class _Shim:
             return False
         return True
 
-    def _record(self, ended: Exit, survivors: int, is_held: bool, left: int = 0) -> Exited:
+    def _record(self, ended: Exit, survivors: int, is_held: bool, left: int = 0, named: str = "") -> Exited:
         """Save the output, then record the exit; the record."""
         kept = {name: keeper.kept() for name, keeper in self._keepers.items()}
         out, err = kept["out"], kept.get("err", Kept(0, b""))  # no digest: there is no such stream
@@ -292,7 +293,7 @@ class _Shim:
         record = Exited(
             self._request.key, ended, self._identity.boot_id, out.total, len(out.data), survivors, digest=out.digest,
             stderr_total=err.total, stderr_kept=len(err.data), stderr_digest=err.digest, left=left, held_output=is_held,
-            at_ms=self._clock.now_ms(), missing=missing,
+            at_ms=self._clock.now_ms(), missing=missing, named=named,
         )  # fmt: skip
         steps.reach("ledger.exit.before")
         self._append(record)
@@ -332,5 +333,5 @@ class _Shim:
 
 def _has_exit(transaction: LedgerTransaction, key: str) -> bool:
     """Whether a record stands that could not be synced: the end of this transaction tries that again."""
-    attempt = transaction.state.find(key)
+    attempt = transaction.state_of(key).find(key)
     return attempt is not None and attempt.exit is not None

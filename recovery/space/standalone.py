@@ -5,6 +5,7 @@ or whose process dies, leaves its commands running. Where a session's driver has
 """
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Collection
 
@@ -24,7 +25,7 @@ from recovery.space.file_changes import FileChanges
 from recovery.space.file_request import FileRequest
 from recovery.space.holders import SPACE_HOLDER, Holders
 from recovery.space.keys import Attach, Replay, prepare
-from recovery.space.ledger import Ledger, compact_if_large, create_ledger
+from recovery.space.ledger import Ledger, LedgerView, compact_if_large, create_ledger
 from recovery.space.ledger_lines import LEDGER_FORMAT
 from recovery.space.listing import AttemptWord, ListedAttempt, list_attempts, word_of
 from recovery.space.local import LocalSpace, SpacePaths
@@ -67,6 +68,16 @@ def make_space(directory: str, ids: Ids) -> SpacePaths:
     return paths
 
 
+def _open_ledger(path: str, clock: Clock) -> LedgerView:
+    """The ledger; of a file system that can only be read, such as a snapshot, a view of it."""
+    try:
+        return Ledger(path, clock)
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        return LedgerView(path)
+
+
 class StandaloneSpace:
     """One handle on a space of local processes (see `recovery.space.port.Space`), or with `bubblewrap` of namespaced ones: what it starts
     is confined."""
@@ -83,7 +94,7 @@ class StandaloneSpace:
         self._setting = setting
         self._clock = clock
         self._host = host
-        self._ledger = Ledger(paths.ledger, clock)
+        self._ledger = _open_ledger(paths.ledger, clock)
         self._local: LocalSpace | None = None
         self._epoch = 0
         self._swept = 0
@@ -92,6 +103,12 @@ class StandaloneSpace:
     @property
     def capabilities(self) -> frozenset[Capability]:
         return frozenset(CAPABILITIES) if self._find_workspace() else frozenset(CAPABILITIES) - {"file changes"}
+
+    @property
+    def _writable(self) -> Ledger:
+        if not isinstance(self._ledger, Ledger):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), self._paths.ledger)
+        return self._ledger
 
     def _find_workspace(self) -> Workspace | None:
         return None if self._holders is None else find_workspace(self._paths.directory, self._header().ledger_id, self._holders)
@@ -122,7 +139,7 @@ class StandaloneSpace:
         return workspace is not None and workspace.give_up()
 
     def advance(self, epoch: int, claim: Collection[str] = ()) -> Advanced:
-        with self._ledger.transaction() as transaction:
+        with self._writable.transaction() as transaction:
             state = transaction.state
             check_advance(epoch, state.floor, self._ledger.name)
             for key in claim:
@@ -130,7 +147,7 @@ class StandaloneSpace:
             # A session's log is not seen from here: what the ledger remembers of it stays as it is.
             before = {key for key, attempt in state.attempts.items() if attempt.fate == "condemned"}
             fates = advance_ledger(transaction, epoch, "", (state.log_seq, state.log_hash), set(claim), self._host)
-        greet_claimed(self._ledger, epoch, self._paths)
+        greet_claimed(self._writable, epoch, self._paths)
         self._sweep(epoch)
         attempts = self._refresh().attempts
         claimed = tuple(key for key in fates if key in attempts and attempts[key].fate == "claimed")
@@ -142,7 +159,7 @@ class StandaloneSpace:
         if self._swept != epoch:
             way_out = f"recovery space advance --dir {show_word(self._paths.directory)} --epoch {epoch + 1} --processes-dead"
             sweep = Sweep(self._paths.directory, self._clock, self._host, self._trust, way_out=way_out)
-            sweep.kill_condemned(self._ledger, epoch, claimed_shims(self._ledger.state))
+            sweep.kill_condemned(self._writable, epoch, claimed_shims(self._ledger.state))
             self._swept = epoch
 
     def start(self, epoch: int, request: CommandRequest) -> How:
@@ -156,7 +173,7 @@ class StandaloneSpace:
         record = Prepare(
             request.key, "command", epoch, None, 1, digest_request(request), local.mark(leaf), None, state.log_seq, state.log_hash
         )
-        answer = prepare(self._ledger, record, is_told=False)
+        answer = prepare(self._writable, record, is_told=False)
         if isinstance(answer, Replay):
             return "replayed"
         if isinstance(answer, Attach) and answer.attempt.start is not None:
@@ -176,7 +193,7 @@ class StandaloneSpace:
         self._check_fence(epoch)
         check_at_floor(epoch, self._ledger.state.floor, self._ledger.name)
         self._sweep(epoch)
-        changes = FileChanges(workspace, self._ledger)
+        changes = FileChanges(workspace, self._writable)
         known = changes.find(request)
         if known is not None:
             return known
@@ -191,7 +208,7 @@ class StandaloneSpace:
         if self._local is None or self._epoch != epoch:
             self._close_local()
             self._local = LocalSpace(
-                fork_spawner(self._clock, self._host), self._paths, self._ledger, self._setting, epoch, self._clock, self._host,
+                fork_spawner(self._clock, self._host), self._paths, self._writable, self._setting, epoch, self._clock, self._host,
                 lambda: self._check_fence(epoch), name=f"-{os.getpid()}", bubblewrap=self._bubblewrap,
             )  # fmt: skip
             self._epoch = epoch
@@ -263,7 +280,7 @@ class StandaloneSpace:
             self._close_local()
             with contextlib.suppress(StaleEpochError):  # a newer epoch has it, and the compaction with it
                 if self._epoch:
-                    compact_if_large(self._ledger, self._epoch)
+                    compact_if_large(self._writable, self._epoch)
             self._ledger.close()
 
     def _close_local(self) -> None:

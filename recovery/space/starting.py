@@ -16,7 +16,7 @@ def append_start(ledger: Ledger, epoch: int, start: Start) -> None:
     steps.reach("ledger.start.before")
     with ledger.transaction() as transaction:
         transaction.check_floor(epoch)
-        attempt = transaction.state.find(start.key)
+        attempt = transaction.state_of(start.key).find(start.key)
         if attempt is None or attempt.start is not None or attempt.void:
             what = "was never announced" if attempt is None else "was declared void" if attempt.void else "has begun already"
             raise KeySpentError(f"{ledger.name}: {show_text(start.key)} {what}; nothing was started")

@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from chaos.judging import OracleProcess
 from chaos.processes import is_command, list_descendants, read_death, read_stat, stop_process
 from chaos.results import Verdict
 from eventlog import events
-from recovery.space.marks import find_cgroup_base
+from recovery.space.marks import KINDS, MarkKind, allows_reuse, find_cgroup_base
 from recovery.space.marks.choose import explain_mark
 from tests.crash.kill_table import ROLES, Cell, End, load_table
 from tests.helpers import is_running, read_contents, wait_until
@@ -61,6 +61,8 @@ class Stage:
     driver: Driver
     mark: str
     next: int | None = None
+    said: str = ""
+    left: dict[str, bytes | None] = field(default_factory=dict)
 
     @property
     def trace(self) -> list[str]:
@@ -137,10 +139,13 @@ class Stage:
         if "driver" not in self.cell.killed and self.driver.code == 0:
             return None
         self.sandbox.boot = self.cell.boot
+        self.left = read_contents(self.sandbox.root)
         driver = self.sandbox.start("drive", self.sandbox.state, epoch=2, SESSION_KILL_MARK=self.mark)
         wait_until(lambda: driver.code is not None or self.sandbox.labels(), "the next driver's decision or end")
         self.sandbox.open_gate()
-        return driver.end()
+        code = driver.end()
+        self.said = driver.err
+        return code
 
     def read_decisions(self) -> str:
         """The labels of what the next driver decided, in order; of which call, where it is not the one at hand."""
@@ -248,8 +253,10 @@ SAMPLE = CELLS[2::6]
 
 JOINED = [cell for cell in CELLS if cell.step.name != "collect"]
 """The same under a mark that a shim joins for good; idle at `collect`, it would not be there."""
+MARKS_JOINED = [mark for mark in KINDS if not allows_reuse(f"{mark}:")]
+UNPROVED = [cell for cell in CELLS if "shim" in cell.killed and cell.end.decision == "restore_and_interrupt" and not cell.boot]
+"""Where the shim is dead and has recorded no exit: under the environment mark nothing proves then that its command is."""
 needs_cgroup = pytest.mark.skipif(not find_cgroup_base(), reason="no writable cgroup v2 here: the table is that of this kill mark")
-why_no_namespace = explain_mark("pid-namespace")
 
 
 def names(cells: list[Cell]) -> list[str]:
@@ -272,7 +279,7 @@ def fork_again(end: End) -> End:
 def expect(cell: Cell, policy: str, mark: str) -> End:
     if policy == "after-restore":
         return rerun(cell.end)
-    return fork_again(cell.end) if mark != "cgroup" and "spawner" in cell.killed and cell.end.driver == 0 else cell.end
+    return fork_again(cell.end) if mark in MARKS_JOINED and "spawner" in cell.killed and cell.end.driver == 0 else cell.end
 
 
 def check_cell(sandbox: Sandbox, oracle: OracleProcess, cell: Cell, policy: str = "", mark: str = "cgroup") -> None:
@@ -303,11 +310,52 @@ def test_a_command_that_may_run_again_after_a_restore_does(sandbox: Sandbox, ora
     check_cell(sandbox, oracle, cell, "after-restore")
 
 
+def need(mark: MarkKind) -> None:
+    if why := explain_mark(mark):
+        pytest.skip(why)
+
+
 @pytest.mark.soak
-@pytest.mark.skipif(bool(why_no_namespace), reason=why_no_namespace)
+@pytest.mark.parametrize("mark", MARKS_JOINED)
 @pytest.mark.parametrize("cell", JOINED, ids=names(JOINED))
-def test_every_kill_leaves_the_same_under_a_mark_that_is_joined_for_good(sandbox: Sandbox, oracle: OracleProcess, cell: Cell) -> None:
-    check_cell(sandbox, oracle, cell, mark="pid-namespace")
+def test_every_kill_leaves_the_same_under_a_mark_that_is_joined_for_good(
+    sandbox: Sandbox, oracle: OracleProcess, cell: Cell, mark: MarkKind
+) -> None:  # fmt: skip
+    need(mark)
+    check_cell(sandbox, oracle, cell, mark=mark)
+
+
+PROVED = [cell for cell in CELLS if cell not in UNPROVED]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("cell", PROVED, ids=names(PROVED))
+def test_every_kill_that_leaves_a_proof_leaves_the_same_under_the_environment_mark(
+    sandbox: Sandbox, oracle: OracleProcess, cell: Cell
+) -> None:  # fmt: skip
+    check_cell(sandbox, oracle, cell, mark="environment")
+
+
+def check_unproved(sandbox: Sandbox, cell: Cell) -> None:
+    """The next drive does not know that everything is dead: exit 1, nothing decided, no workspace path touched (S9)."""
+    stage = play(sandbox, cell, POLICIES[cell.step.call], "environment")
+    assert (stage.driver.code, stage.next, stage.read_decisions()) == (cell.end.driver, 1, "")
+    assert "FenceIncomplete" in stage.said and "only the environment mark is in force" in stage.said, stage.said
+    assert read_contents(sandbox.root) == stage.left
+    assert not [event for event in sandbox.of_kind(events.CallSettled) if event.call == 2]
+    assert stage.count_runs() == cell.end.ran
+    check_nothing_lives(stage)
+
+
+@pytest.mark.parametrize("cell", UNPROVED[3::12], ids=names(UNPROVED[3::12]))
+def test_a_shim_that_is_killed_under_the_environment_mark_ends_the_next_drive(sandbox: Sandbox, cell: Cell) -> None:
+    check_unproved(sandbox, cell)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("cell", UNPROVED, ids=names(UNPROVED))
+def test_every_kill_of_a_shim_under_the_environment_mark_ends_the_next_drive(sandbox: Sandbox, cell: Cell) -> None:
+    check_unproved(sandbox, cell)
 
 
 @pytest.mark.soak

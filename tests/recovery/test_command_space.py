@@ -338,3 +338,21 @@ def test_the_socket_of_a_shim_is_its_own(hand: Hand) -> None:
     assert name.endswith(f".{hand.running()['k']['pid']}")
     hand.ask("kill", hand.directory, "k", "--json")
     starter.communicate(timeout=60)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a file system read-only needs root")
+def test_a_space_on_a_file_system_that_can_only_be_read_is_read(hand: Hand) -> None:
+    """A snapshot, or a disk that turned read-only after an error: what ran there, and what it said, is to be had all the same."""
+    hand.start("k", "echo said")
+    subprocess.run(["mount", "--bind", hand.directory, hand.directory], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", hand.directory], check=True)
+        assert [row["state"] for row in hand.ask("ps", hand.directory, "--all", "--json")] == ["exited"]
+        assert hand.ask("space", "show", "--dir", hand.directory, "--json")["floor"] == 1
+        assert hand.run("logs", hand.directory, "k")[:2] == (0, "said\n")
+        assert hand.run("attach", hand.directory, "k")[0] == 0
+        said = hand.refused(1, "space", "advance", "--dir", hand.directory, "--epoch", "2")
+        assert "ledger: Read-only file system" in said
+    finally:
+        subprocess.run(["umount", hand.directory], check=True)
+    assert hand.running() == {}

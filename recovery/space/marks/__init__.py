@@ -19,8 +19,8 @@ from recovery.space.marks.acts import (
 )
 from recovery.space.marks.cgroup import find_cgroup_base, kill_cgroup
 from recovery.space.marks.choose import choose_marks
-from recovery.space.marks.descendants import kill_descendants, list_descendants, read_newest
-from recovery.space.marks.living import list_command_processes, list_left_processes
+from recovery.space.marks.descendants import describe, kill_descendants, list_descendants, read_newest
+from recovery.space.marks.living import list_command_processes, list_left_processes, list_shim_marks
 from recovery.space.marks.values import ENVIRONMENT_VARIABLE, KINDS, Joined, MarkKind, MarkSetting, Target
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "allows_reuse",
     "choose_marks",
     "command_mark",
+    "describe",
     "end_members",
     "end_strays",
     "has_leaf",
@@ -48,6 +49,7 @@ __all__ = [
     "list_descendants",
     "list_left_processes",
     "list_members",
+    "list_shim_marks",
     "make_mark",
     "name_helper_mark",
     "name_mark",

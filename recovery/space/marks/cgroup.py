@@ -140,10 +140,14 @@ def kill_listed(leaf: str) -> None:
 
 
 def remove_leaf(leaf: str) -> None:
-    """Remove an empty leaf and the leaf of its command. A leaf still in use stays: its removal is tidiness, not safety."""
-    for path in (leaf + COMMAND, leaf):
-        with contextlib.suppress(OSError):
-            durable.remove_cgroup(path)
+    """Remove an empty leaf, with the leaf of its command where there is one. A leaf still in use stays: its removal is tidiness, not
+    safety."""
+    try:
+        durable.remove_cgroup(leaf)
+    except OSError:
+        for path in (leaf + COMMAND, leaf):
+            with contextlib.suppress(OSError):
+                durable.remove_cgroup(path)
 
 
 def release_leaf(leaf: str) -> None:

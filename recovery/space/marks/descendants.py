@@ -23,8 +23,11 @@ def list_processes() -> list[int]:
 
 def read_newest() -> int:
     """The number that was given to a process last; numbers are given in turn."""
-    with open("/proc/loadavg", encoding="ascii") as file:
-        return int(file.read().split()[4])
+    descriptor = os.open("/proc/loadavg", os.O_RDONLY | os.O_CLOEXEC)  # a file object asks five times more of the kernel
+    try:
+        return int(os.read(descriptor, 256).split()[4])
+    finally:
+        os.close(descriptor)
 
 
 def list_descendants(root: int, spare: frozenset[int] = frozenset()) -> list[int]:

@@ -10,7 +10,7 @@ from recovery.space.marks.cgroup import LEAVES, list_leaf
 from recovery.space.marks.descendants import list_descendants
 from recovery.space.marks.values import MarkSetting
 
-_HELPER_LEAF = re.compile(r"e\d+-(spawner|worker|shim\d+)\b.*")
+_HELPER_LEAF = re.compile(r"e(\d+)-(spawner|worker|shim\d+)\b.*")
 
 
 def list_command_processes(mark: str, shim: ProcessIdentity, host: Host) -> list[int]:
@@ -20,6 +20,21 @@ def list_command_processes(mark: str, shim: ProcessIdentity, host: Host) -> list
     if shim.pid_namespace == host.pid_namespace() and is_alive(shim, host):
         found += list_descendants(shim.pid)
     return found
+
+
+def list_shim_marks(helper_mark: str, epoch: int) -> list[str]:
+    """The marks of all shims of epochs below `epoch` that are leaves beside the mark of a spawner or file worker; none where that is no
+    leaf."""
+    kind, _, value = helper_mark.partition(":")
+    if kind != "cgroup":
+        return []
+    top = os.path.dirname(value)
+    with contextlib.suppress(FileNotFoundError):
+        found = [(name, _HELPER_LEAF.fullmatch(name)) for name in sorted(os.listdir(top))]
+        return [
+            f"{kind}:{top}/{name}" for name, match in found if match and match[2].startswith("shim") and int(match[1]) < epoch
+        ]
+    return []
 
 
 def list_left_processes(setting: MarkSetting, space_id: str) -> list[int]:

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from recovery.space.marks import KINDS, allows_reuse
+from recovery.space.marks import KINDS, allows_reuse, find_cgroup_base
 from recovery.space.records import REUSED_UNDER
 from tests.helpers import is_running, wait_until
 from tests.recovery.sessions import Sandbox, bash
@@ -38,6 +38,20 @@ def test_a_stopped_idle_shim_is_ended_by_the_next_takeover(sandbox: Sandbox, mar
     assert second.code == 0, second.err
     assert not is_running(shim)
     assert (sandbox.root / "a").read_text() == "two\n"
+
+
+@pytest.mark.skipif(not find_cgroup_base(), reason="no writable cgroup v2 here: such a shim is known by its leaf")
+def test_a_shim_that_is_stopped_before_its_first_starting_mark_is_ended_by_the_next_takeover(sandbox: Sandbox) -> None:
+    """No record names it, and stopped it does not see that its driver is gone."""
+    step = "shim.1@1:ledger.start.before:1"
+    driver = sandbox.start("run", sandbox.session(bash("echo one > a")), epoch=1, wait=(step,), SESSION_KILL_MARK="cgroup")
+    shim = sandbox.steps.wait(step, driver)
+    os.kill(shim, signal.SIGSTOP)
+    driver.kill()
+    second = sandbox.run("drive", sandbox.state, SESSION_KILL_MARK="cgroup")
+    assert (second.code, sandbox.labels()) == (0, ["void_and_run"]), second.err
+    assert not is_running(shim)
+    assert (sandbox.root / "a").read_text() == "one\n"
 
 
 def test_shims_that_are_used_again_are_those_whose_marks_allow_it() -> None:

@@ -122,7 +122,7 @@ def test_rule_S11_and_counts_where_nothing_may_be_left(sandbox: Sandbox) -> None
     with begun(daemon_starts({"CALL_KEY": held.key}, Path("/"))) as pid:
         driver = held.let_go()
         assert (driver.code, is_running(pid)) == (78, False)
-        assert "call 1 left 1 processes running, which were ended" in driver.err
+        assert f"call 1 left 1 processes running, which were ended (left_behind = fail): {pid} (sleep); its outcome" in driver.err
 
 
 def test_rule_S11_a_person_s_process_in_the_workspace_is_named_and_lives(sandbox: Sandbox) -> None:
