@@ -21,6 +21,7 @@ import apsw
 import zstandard
 from blake3 import blake3
 
+from benchmarks.log_rows import STREAM, TEXT, make_content, open_bare, open_rows, warm_wal
 from benchmarks.measure import Report, Work, interleave
 from benchmarks.peers import open_peers
 from eventlog import codec, events
@@ -29,57 +30,12 @@ from eventlog.image import Change, Entry, diff, root_hash
 from eventlog.ports import RandomIds
 from eventlog.reader import Reader
 from eventlog.records import Record
-from eventlog.values import Epoch, StreamId
+from eventlog.values import Epoch
 from eventlog.writer import Writer
 
-STREAM = StreamId("bench")
-TEXT = "one event of an ordinary session, of about the size of an intent; " * 4
 ROOT: dict[bytes, Entry] = {b"": Entry("d", 0o755, mtime_ns=1)}
 WARM_ROUNDS = 5
-MOST_WARM_COMMITS = 2_000
-STEADY_COMMITS = 40
 MEMORY_LIMIT_KIB = 600_000  # for `ulimit -v`: what verify needs must not grow with the log
-EVENT_TABLE = (
-    "CREATE TABLE event (stream TEXT NOT NULL, seq INTEGER NOT NULL, id BLOB NOT NULL UNIQUE, epoch INTEGER NOT NULL, kind TEXT NOT NULL,"
-    " version INTEGER NOT NULL, payload TEXT NOT NULL, prev_hash BLOB NOT NULL, hash BLOB NOT NULL, PRIMARY KEY (stream, seq))"
-)
-INSERT = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-
-
-def open_bare(path: str) -> tuple[apsw.Connection, Work]:
-    """SQLite by itself: the same row into the same table, WAL, synchronous=FULL, the same page size; no chain, fence, cache or trigger."""
-    handle = apsw.Connection(path)
-    handle.pragma("page_size", 16384)
-    handle.pragma("journal_mode", "wal")
-    handle.pragma("synchronous", "full")
-    handle.execute(EVENT_TABLE)
-    seq = 0
-    payload = events.encode(events.Noted(1, TEXT)).decode()
-
-    def insert() -> None:
-        nonlocal seq
-        seq += 1
-        handle.execute("BEGIN IMMEDIATE").fetchall()
-        handle.execute(INSERT, (STREAM, seq, os.urandom(16), 1, "noted", 1, payload, bytes(32), bytes(32))).fetchall()
-        handle.execute("COMMIT").fetchall()
-
-    return handle, insert
-
-
-def warm_wal(path: str, work: Work) -> int:
-    """Run `work` until the WAL of `path` grows no more: it was begun anew, and its pages are written over. How often it ran.
-
-    A commit that makes the file longer costs up to twice one that does not, and a bare WAL grows for 1,000 pages, a log's for 512: a
-    ratio of a growing one and one that is grown says nothing.
-    """
-    size, same = -1, 0
-    for commits in range(1, MOST_WARM_COMMITS + 1):
-        work()
-        found = os.stat(path + "-wal").st_size
-        size, same = found, same + 1 if found == size else 0
-        if same == STEADY_COMMITS:
-            return commits
-    raise RuntimeError(f"{path}: its WAL still grows after {MOST_WARM_COMMITS} commits")
 
 
 def open_log(directory: str, name: str = "log.sqlite") -> Writer:
@@ -99,11 +55,6 @@ def note() -> Record:
     return Record(events.Noted(1, TEXT))
 
 
-def make_content(number: int) -> bytes:
-    """The 1 KiB of one file, half of it compressible."""
-    return (random.Random(number).randbytes(512) + b"half of it the same " * 26)[:1024]
-
-
 def with_change(number: int, data: bytes) -> tuple[Record, codec.Blob]:
     """An event with one changed file: its content is named and packed here, as a scan does."""
     blob = codec.encode_blob(data)
@@ -111,9 +62,9 @@ def with_change(number: int, data: bytes) -> tuple[Record, codec.Blob]:
     return Record(events.Noted(1, TEXT), (Change(b"file-%d" % number, "put", entry),)), blob
 
 
-WARMED = ("bare", "append", "changing")
-"""The directories of the bare insert, of appends and of those with a change: each has one to itself, as a session's log has, where nothing
-else comes and goes (a peer makes and removes a journal with each commit)."""
+WARMED = ("bare", "append", "changing", "rows", "changing-rows")
+"""The directories of the bare insert, of appends, of those with a change, and of the statements of both alone: each has one to itself, as
+a session's log has, where nothing else comes and goes (a peer makes and removes a journal with each commit)."""
 
 
 def bench_append(report: Report, directory: str, rounds: int) -> None:
@@ -122,6 +73,8 @@ def bench_append(report: Report, directory: str, rounds: int) -> None:
         os.mkdir(place)
     handle, insert = open_bare(os.path.join(places[0], "log.sqlite"))
     writer, changing = open_log(places[1]), open_log(places[2])
+    alone, write = open_rows(os.path.join(places[3], "log.sqlite"), has_change=False)
+    alone_changing, write_changing = open_rows(os.path.join(places[4], "log.sqlite"), has_change=True)
     made = ((number, make_content(number)) for number in itertools.count())
     ready: list[tuple[int, bytes]] = []  # made beforehand: no part of an append, and not timed
 
@@ -137,6 +90,8 @@ def bench_append(report: Report, directory: str, rounds: int) -> None:
         "bare apsw insert commit": insert,
         "append: fenced, chained": append,
         "append: with a change and a 1 KiB blob": append_change,
+        "an append's statements alone": write,
+        "the same with a change and a blob": write_changing,
     }
     warmed = [warm_wal(os.path.join(place, "log.sqlite"), work) for place, work in zip(places, ours.values(), strict=True)]
     report.note("commits before the first that counts, WALs grown", ", ".join(map(str, warmed)))
@@ -146,9 +101,8 @@ def bench_append(report: Report, directory: str, rounds: int) -> None:
     report.compare("commits, synchronous=FULL where not said otherwise", seconds, "bare apsw insert commit", budgets)
     for name, word in words.items():
         report.note(name, word)
-    for one in (writer, changing):
+    for one in (writer, changing, handle, alone, alone_changing):
         one.close()
-    handle.close()
 
 
 def fill(writer: Writer, count: int) -> None:

@@ -75,11 +75,13 @@ VERBS: Mapping[str, Verb] = {
     "fail": Verb("the next driver works on a disk that fails", ("who",), "disk"),
     "corrupt": Verb("bytes of a file of the session are others", (), "target"),
 }
-ROLES = "driver, spawner, shim.K, worker, redriver or command"
+ROLES = "driver, spawner, shim.K, worker, filler, redriver or command"
 _JUMP = re.compile(r"(?P<sign>[+-])(?P<number>[1-9][0-9]{0,5})(?P<unit>[shdy])\Z")
 _UNIT_MS = {"s": 1_000, "h": 3_600_000, "d": 86_400_000, "y": 31_536_000_000}
 SYMLINK = "symlink "
-_WHO = re.compile(r"(?P<role>driver|spawner|worker|command|shim(?:\.[1-9][0-9]*)?|redriver(?=@0))@(?P<epoch>[1-9][0-9]*|(?<=redriver@)0)\Z")
+_WHO = re.compile(
+    r"(?P<role>driver|spawner|worker|filler|command|shim(?:\.[1-9][0-9]*)?|redriver(?=@0))@(?P<epoch>[1-9][0-9]*|(?<=redriver@)0)\Z"
+)
 
 
 def parse_who(text: str, where: str = "who") -> tuple[str, int]:

@@ -10,7 +10,7 @@ from chaos.results import Action, Alive
 from chaos.scenario import Scenario
 from chaos.stage import Reached, Stage, find_process, left_behind, read_roles, read_trace
 
-WRITERS = ("worker", "command", "shim", "fork")
+WRITERS = ("worker", "filler", "command", "shim", "fork")
 """Roles of processes that may change the workspace; a fork is one that has not said yet what it is."""
 
 

@@ -1,7 +1,8 @@
 """Steps: `ROLE@EPOCH:NAME:N`, the N-th pass of the crash point NAME in the process that has ROLE at EPOCH. Pure.
 
-ROLE is `driver`, `spawner`, `worker` (the file worker), `shim.K` (the K-th shim of its epoch; `shim` alone is `shim.1`) or `redriver`. NAME
-is a dotted name of small letters, digits, `-` and `_`. EPOCH and N count from 1; a redriver has none of its own, and 0 stands for it.
+ROLE is `driver`, `spawner`, `worker` (the file worker), `filler` (the second process of a large restore), `shim.K` (the K-th shim of its
+epoch; `shim` alone is `shim.1`) or `redriver`. NAME is a dotted name of small letters, digits, `-` and `_`. EPOCH and N count from 1; a
+redriver has none of its own, and 0 stands for it.
 """
 
 import re
@@ -10,10 +11,10 @@ from typing import Literal
 
 from eventlog.errors import MisuseError
 
-STEP_FORM = "ROLE@EPOCH:NAME:N with ROLE driver, spawner, shim.K, worker or redriver, such as driver@1:outcome.commit.before:1"
+STEP_FORM = "ROLE@EPOCH:NAME:N with ROLE driver, spawner, shim.K, worker, filler or redriver, such as driver@1:outcome.commit.before:1"
 
 _STEP = re.compile(
-    r"(?P<role>driver|spawner|worker|shim(?:\.[1-9][0-9]*)?|redriver(?=@0:))@(?P<epoch>[1-9][0-9]*|(?<=redriver@)0):(?P<name>[a-z0-9_-]+(?:\.[a-z0-9_-]+)*):(?P<count>[1-9][0-9]*)\Z"
+    r"(?P<role>driver|spawner|worker|filler|shim(?:\.[1-9][0-9]*)?|redriver(?=@0:))@(?P<epoch>[1-9][0-9]*|(?<=redriver@)0):(?P<name>[a-z0-9_-]+(?:\.[a-z0-9_-]+)*):(?P<count>[1-9][0-9]*)\Z"
 )
 _SHORT = re.compile(r"(?P<role>[a-z.0-9]+):")
 

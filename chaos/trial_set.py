@@ -9,7 +9,7 @@ from chaos.results import Action
 from chaos.step import format_step, parse_step
 from eventlog.errors import MisuseError
 
-ROLES = ("driver", "spawner", "shim", "worker", "redriver")
+ROLES = ("driver", "spawner", "shim", "worker", "filler", "redriver")
 PLAIN_ROLES = ROLES[:-1]
 """Those that there are without a redriver."""
 AT_EACH = ("edit", "turn", "jump", "lose")

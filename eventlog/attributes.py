@@ -65,7 +65,7 @@ def set_attributes(
 
 def set_new_attributes(
     descriptor: int,
-    mode: int,
+    mode: int | None,
     xattrs: bytes | None,
     mtime_ns: int | None,
     step: str,
@@ -73,14 +73,16 @@ def set_new_attributes(
     owner: Owner | None = None,
     acl: bytes | None = None,
 ) -> None:
-    """`set_attributes` for a file just made, open for writing, that has none yet: nothing is asked, all is set through the handle."""
+    """`set_attributes` for a file just made, open for writing, that has none yet: nothing is asked, all is set through the handle. `mode`
+    None: it was made with the right one, permission bits alone."""
     steps.reach(f"{step}.attributes.before")
     if owner is not None:
         os.fchown(descriptor, *owner)
     if acl or xattrs:
         for name, value in (*decode_xattrs(acl or None), *decode_xattrs(xattrs)):
             os.setxattr(descriptor, name, value)
-    os.fchmod(descriptor, mode)
+    if mode is not None:
+        os.fchmod(descriptor, mode)
     if mtime_ns is not None:
         os.utime(descriptor, ns=(mtime_ns, mtime_ns))
     steps.reach(f"{step}.attributes.after")

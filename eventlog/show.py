@@ -1,7 +1,6 @@
 """Bytes that people may see: names and outputs escaped so that no terminal, line or table is bent by them."""
 
 import base64
-import shlex
 
 from eventlog.values import JsonBytes
 
@@ -49,6 +48,8 @@ def as_word(shown: str, *, is_path: bool = True) -> str:
     word = f"./{shown}" if is_path and shown.startswith("-") else shown
     if "\\" in word:
         return "$'" + word.replace("'", r"\'") + "'"
+    import shlex  # only where something is said: a driver is started more often
+
     return shlex.quote(word)
 
 

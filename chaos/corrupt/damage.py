@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 
 from eventlog.errors import MisuseError
 
-ROLES = ("log", "wal", "ledger", "blob", "manifest", "content")
+ROLES = ("log", "wal", "ledger", "record", "blob", "manifest", "content")
 """What can be damaged; those of which there are several are numbered from 1 (chaos/corrupt/targets.py)."""
-_TARGET = re.compile(r"(log|wal|ledger|(blob|manifest|content)\.[1-9][0-9]*)\Z")
+_TARGET = re.compile(r"(log|wal|ledger|(record|blob|manifest|content)\.[1-9][0-9]*)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class Damage:
 def check_target(name: str, where: str = "damage") -> str:
     """The name of what is damaged; MisuseError when nothing is called so."""
     if _TARGET.match(name) is None:
-        raise MisuseError(f"{where}: {name!r} cannot be damaged; use log, wal, ledger, blob.1, manifest.1 or content.1 (or another number)")
+        known = "log, wal, ledger, record.1, blob.1, manifest.1 or content.1 (or another number)"
+        raise MisuseError(f"{where}: {name!r} cannot be damaged; use {known}")
     return name
 
 

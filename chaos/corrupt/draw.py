@@ -25,6 +25,8 @@ HEADER_BITS = 8
 DRAWN_BITS = 24
 """So many bits are drawn for each file of the log and the ledger; OBJECT_BITS for each object and blob."""
 OBJECT_BITS = 2
+WITHIN = ("record", "blob")
+"""What is a part of a file that is damaged as a whole besides."""
 HEADER_BYTES = 100
 """SQLite's header; what stands first in the others is shorter."""
 
@@ -75,8 +77,10 @@ def list_damage(name: str, length: int, draw: random.Random) -> list[Damage]:
     """What is done to `length` bytes of what `name` says, without repetition."""
     role = name.partition(".")[0]
     grain, first = {"log": (PAGE_BYTES, 0), "wal": (FRAME_BYTES, WAL_HEADER_BYTES)}.get(role, (BLOCK_BYTES, 0))
-    found = [*_flip_bits(role, length, draw), *_change_blocks(length, grain, first)]
-    if role != "blob":
+    found = list(_flip_bits(role, length, draw))
+    if role != "record":  # the ledger's own blocks are changed as a whole
+        found += _change_blocks(length, grain, first)
+    if role not in WITHIN:
         found += [Damage("cut", (cut,)) for cut in (1, grain, length // 2, length) if 0 < cut <= length]
         found.append(Damage("stale"))
     return list(dict.fromkeys(found))
@@ -84,7 +88,7 @@ def list_damage(name: str, length: int, draw: random.Random) -> list[Damage]:
 
 def _flip_bits(role: str, length: int, draw: random.Random) -> Iterator[Damage]:
     bits = DRAWN_BITS if role in ("log", "wal", "ledger") else OBJECT_BITS
-    for number in range(HEADER_BITS if role != "blob" else 1):
+    for number in range(1 if role in WITHIN else HEADER_BITS):
         yield Damage("flip", (draw.randrange(min(HEADER_BYTES, length)), number % 8))
     for _ in range(bits):
         yield Damage("flip", (draw.randrange(length), draw.randrange(8)))

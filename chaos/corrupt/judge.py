@@ -114,7 +114,8 @@ def judge_untouched(before: Mapping[str, str], after: Mapping[str, str]) -> Orac
 
 
 def judge_drive(said: Said, end: End, tree: Mapping[str, Any], expected: Mapping[str, Any]) -> OracleVerdict:
-    """What a driver made of it: it went to the end and the workspace is the one that the sound session ends in, or it refused."""
+    """What a driver made of it: it went to the end and the workspace is the one that the sound session ends in, or it refused what another
+    command had told of too: who asked first must not learn less."""
     if _TRACEBACK in said.err or said.code not in (0, 1, 78):
         return OracleVerdict("driven", Verdict.FAIL, f"recovery drive ended with {said.code}: {_last(said.err)}")
     if said.code == 0:
@@ -128,7 +129,7 @@ def judge_drive(said: Said, end: End, tree: Mapping[str, Any], expected: Mapping
         return OracleVerdict("driven", Verdict.FAIL, answer.why)
     if end == "harmless":
         detail = f"no other command notices anything, and recovery drive ends with {said.code}: {_last(said.err)}"
-        return OracleVerdict("driven", Verdict.PASS, f"refused: {detail}")
+        return OracleVerdict("driven", Verdict.FAIL, detail)
     return OracleVerdict("driven", Verdict.PASS, f"refused: {_last(said.err)}")
 
 

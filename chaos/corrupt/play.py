@@ -16,9 +16,10 @@ from blake3 import blake3
 
 from chaos.corrupt.commands import Said, anchor_of, checkout_of, list_commands, run_command
 from chaos.corrupt.damage import apply_near, format_damage, parse_damage
-from chaos.corrupt.draw import ENTRY, format_size, list_dull
+from chaos.corrupt.draw import ENTRY, WITHIN, format_size, list_dull
 from chaos.corrupt.judge import End, judge_answers, judge_drive, judge_untouched
-from chaos.corrupt.targets import Target, find_target, list_targets
+from chaos.corrupt.own_copy import WAL, count_sound_bytes, keep_sound
+from chaos.corrupt.targets import Target, empty_wal, find_target, list_targets, read_emptied
 from chaos.drivers import Place
 from chaos.ends import AGAIN
 from chaos.play import Part, Play, Played
@@ -39,7 +40,7 @@ DRIVES = 4
 @dataclass(slots=True)
 class Base:
     """A session to damage. `older` is what its state directory was after the first action of the plan; `driven` what the sound session
-    ends in."""
+    ends in; `heads` its newest event by how many bytes of its WAL are left."""
 
     copy: Path
     older: Path
@@ -48,6 +49,7 @@ class Base:
     intact: tuple[Said, ...] = ()
     driven: dict[str, Any] = field(default_factory=dict)
     sizes: tuple[str, ...] = ()
+    heads: dict[int, int] = field(default_factory=dict)
     trouble: str = ""
 
 
@@ -61,6 +63,8 @@ class Bases:
     def find(self, scenario: Scenario, prefix: tuple[Action, ...], directory: Path) -> Base:
         """The base of a plan, made in the empty `directory`, which is left empty."""
         key = (scenario.name, prefix, directory)
+        if not prefix:
+            return Base(directory, directory, Played(), "", trouble="nothing is played before the damage; give the set a `before`")
         if key not in self.made:
             self.made[key] = self._make(scenario, prefix, directory)
         return self.made[key]
@@ -179,11 +183,12 @@ def run_damage(bases: Bases, scenario: Scenario, trial: Trial, directory: Path) 
     lost = bound = 0
     if fault.fired:
         head = _read_head(bases.bench, place, scenario)
+        least = _read_least_head(bases.bench, place, scenario, base, action)
         verdicts, end = _look(bases.bench, scenario, place, base)
         said = drive(place, bases.bench)
         verdicts.append(judge_drive(said, end, bases.bench.oracle.list_tree(place.work), base.driven))
         if said.code == 0 and head is not None:
-            judgement = bases.bench.oracle.judge(_question(bases, scenario, trial, place, base, head))
+            judgement = bases.bench.oracle.judge(_question(bases, scenario, trial, place, base, max(head, least)))
             labels, lost, bound = judgement.labels, judgement.lost_calls, judgement.bound
             verdicts += [one for one in judgement.verdicts if end != "detected" or _is_of_detected(one)]
     faults = (*base.played.faults, fault)
@@ -219,6 +224,8 @@ def _do_damage(place: Place, base: Base, action: Action) -> Fault:
     target = find_target(place, action.path, place.directory / "scratch")
     if target is None:
         return Fault("", "corrupt", True, False, note=f"there is no {action.path} here")
+    if target.role == "blob":
+        empty_wal(target.path)
     whole = target.path.read_bytes()
     done = apply_near(parse_damage(action.content or ""), *_cut_out(place, base, target))
     if done is None:
@@ -235,13 +242,18 @@ def _cut_out(place: Place, base: Base, target: Target) -> tuple[bytes, bytes]:
     """The target's bytes now, and at the earlier moment."""
     span = slice(target.start, target.start + target.length)
     older = _read_older(place, base, target.path)
-    return target.path.read_bytes()[span], older[span] if target.role == "blob" else older
+    return target.path.read_bytes()[span], older[span] if target.role in WITHIN else older
 
 
 def _list_sizes(place: Place, base: Base) -> tuple[str, ...]:
     """What can be damaged, and which damage would change nothing, as a recording names both."""
     targets = list_targets(place, place.directory / "scratch")
-    dull = [name for one in targets for name in list_dull(one.name, *_cut_out(place, base, one))]
+    files = [one for one in targets if one.role != "blob"]
+    dull = [name for one in files for name in list_dull(one.name, *_cut_out(place, base, one))]
+    emptied = read_emptied(place, place.directory / "scratch")
+    for one in (one for one in targets if one.role == "blob"):
+        span = slice(one.start, one.start + one.length)
+        dull += list_dull(one.name, emptied[span], _read_older(place, base, one.path)[span])
     return (*(format_size(one.name, one.length) for one in targets), *dull)
 
 
@@ -265,9 +277,30 @@ def _read_head(bench: Bench, place: Place, scenario: Scenario) -> int | None:
         (place.directory / "scratch").mkdir()
 
 
+def _read_least_head(bench: Bench, place: Place, scenario: Scenario, base: Base, action: Action) -> int:
+    """The newest event that the damage leaves in the runner's own copy of the log: all of them where the log is not what was damaged."""
+    state = base.copy / place.state.relative_to(place.directory)
+    if action.path == "log" and len(parse_damage(action.content or "").numbers) < 2:  # older as a whole, or cut: there is no saying
+        return 0
+    intact = _read_bytes(state / WAL)
+    sound = count_sound_bytes(intact, _read_bytes(place.state / WAL)) if action.path == "wal" else len(intact)
+    if sound not in base.heads:
+        own = _made(base.copy.parent / f"own-{sound}")
+        scratch = _made(base.copy.parent / f"scratch-{sound}")
+        base.heads[sound] = bench.oracle.read_head(keep_sound(state, sound, own), scratch, scenario.name)
+        shutil.rmtree(own)
+        shutil.rmtree(scratch)
+    return base.heads[sound]
+
+
+def _read_bytes(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""
+
+
 def _question(bases: Bases, scenario: Scenario, trial: Trial, place: Place, base: Base, head: int) -> dict[str, object]:
     """As of any trial; the acknowledgements are those of before and of the drivers after the damage. Of the first ones the log may lack
-    what the damaged log did not show any more: they are the bound."""
+    what comes after `head`: the newest event that the damaged log still shows, and no less than the damage leaves of the runner's own
+    copy. They are the bound."""
     question = question_of(scenario, trial, place, bases.bench.references[scenario], base.played)
     before = question["acknowledged"]
     if not isinstance(before, list):

@@ -5,9 +5,13 @@ name of the error; the fault's own line is the first with its error. A full or r
 runner takes it away when there is to be room again.
 """
 
+import fcntl
 import mmap
 import os
 import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from chaos.disk.fault import COUNT, ERRORS, LASTING, OPERATIONS, ROLES, DiskFault
@@ -49,17 +53,36 @@ class Device:
         self._fault = fault
         self._flag = str(flag)
         self._counts = mmap.mmap(-1, _SLOT.size * (len(_PAIRS) + 1))
-        self._trace = os.open(trace, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._trace = str(trace)
+        self._pid = 0
+        self._descriptor = -1
+        self._threads = threading.Lock()
 
     def ask(self, operation: str, path: str) -> int:
         """The errno with which an operation on a file fails, 0 to have it done."""
         role = find_role(path, self._directory)
         if not role:
             return 0
-        count = self._add(_PAIRS[role, operation])
-        error = self._fail(role, operation, count)
-        os.write(self._trace, f"{os.getpid()} {operation} {role} {count} {error or DONE} {path}\n".encode("utf-8", "surrogateescape"))
+        with self._alone() as descriptor:
+            count = self._add(_PAIRS[role, operation])
+            error = self._fail(role, operation, count)
+            line = f"{os.getpid()} {operation} {role} {count} {error or DONE} {path}\n"
+            os.write(descriptor, line.encode("utf-8", "surrogateescape"))
         return ERRORS[error] if error else 0
+
+    @contextmanager
+    def _alone(self) -> Iterator[int]:
+        """The trace, while no other process and no other thread counts: two that count at once would both be the N-th, or nobody."""
+        if self._pid != os.getpid():  # a lock that came along with a fork is the parent's too, or held for ever
+            self._threads = threading.Lock()
+            self._descriptor = os.open(self._trace, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._pid = os.getpid()
+        with self._threads:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            try:
+                yield self._descriptor
+            finally:
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def _fail(self, role: str, operation: str, count: int) -> str:
         fault = self._fault

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from chaos.actions import format_action
 from chaos.console import ExitCode
 from chaos.options import write_command
 from chaos.planted.bug import Bug, Selection, campaign_options
@@ -150,7 +151,8 @@ def _first_reason(ran: Ran) -> str:
 
 def _place(result: TrialResult) -> str:
     """Which trial it was: its fault, or the clean run."""
-    where = ", ".join(f"{action.do} at {action.at}" for action in result.trial.plan) or "clean run"
+    done = (f"{action.do} at {action.at}" if action.at else format_action(action) for action in result.trial.plan)
+    where = ", ".join(done) or "clean run"
     return f"{result.trial.scenario}, {where}"
 
 

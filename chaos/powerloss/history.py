@@ -48,9 +48,10 @@ class History:
     trouble: list[str] = field(default_factory=list)
 
 
-def read_history(events: Iterable[Event]) -> History:
-    """Fold the events of a run in their order. What stood on the disk before the first of them is taken to be on disk."""
-    fold = _Fold()
+def read_history(events: Iterable[Event], without: str = "") -> History:
+    """Fold the events of a run in their order. What stood on the disk before the first of them is taken to be on disk. Syncs of the point
+    `without` cover nothing: so the disk would be of an engine that has no such sync, and does all else as it did."""
+    fold = _Fold(without)
     last = None
     for last in events:
         fold.take(last)
@@ -67,7 +68,8 @@ def file_of(look: Look, contents: dict[bytes, bytes]) -> File:
 
 
 class _Fold:
-    def __init__(self) -> None:
+    def __init__(self, without: str = "") -> None:
+        self._without = without
         self.history = History()
         self._paths: dict[str, int] = {}
         self._nodes = self.history.nodes
@@ -193,7 +195,9 @@ class _Fold:
             return
         number, tree, before = begun
         self.history.points[event.point] = self.history.points.get(event.point, 0) + 1
-        if is_looked_at(event.path):
+        if event.point == self._without:
+            self._issue(SyncAll(0), f"{event.point}, which covers nothing")
+        elif is_looked_at(event.path):
             if event.kind == "syncfs":
                 self._old = tree
                 self._between = tuple(one for one in self._between if not any(one is other for other in before))

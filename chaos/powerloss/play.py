@@ -91,20 +91,43 @@ def run_cut(bench: PowerBench, scenario: Scenario, trial: Trial, directory: Path
     if unlike := find_unlike(recorded, recorded.history.moments[number]):
         return _tell_trouble(trial, unlike)
     tally = _Tally()
-    seen = _digests_before(recorded, number, trial)
+    point = trial.plan[-1].path
+    if point:
+        sound, recorded = recorded, recorded.without(point)
+        if not _is_shown(sound, recorded, number):
+            return _tell_none(trial, began, 0)
+        seen = {state.digest for state in list_states(sound, sound.history.moments[number], _draw(trial, at))}
+    else:
+        seen = set()
+    seen |= _digests_before(recorded, number, trial)
     for state in list_states(recorded, recorded.history.moments[number], _draw(trial, at)):
-        if state.digest in seen and not state.is_uncut:
+        if state.digest in seen and (point or not state.is_uncut):
             tally.pruned += 1
             continue
         seen.add(state.digest)
         one = _State(trial, recorded, recorded.history.moments[number], state)
         if not tally.add(state, _run_state(bench.bench, scenario, one, Place(directory), converges_to)):
             break
+    if point and not tally.states:
+        return _tell_none(trial, began, tally.pruned)
     return tally.conclude(time.monotonic() - began)
 
 
 def _tell_trouble(trial: Trial, words: str) -> TrialResult:
     return TrialResult(trial, Verdict.UNKNOWN, f"{TROUBLE}: {words}", (), (), (), {}, 0, 0, 0.0)
+
+
+def _is_shown(sound: Recorded, recorded: Recorded, number: int) -> bool:
+    """Whether a disk may hold more at a cut without a sync than with it: something is pending there that is not, or unsynced."""
+    one, other = sound.history.moments[number], recorded.history.moments[number]
+    with_it, without = (cut_after(run.history.operations, one.issued, STRICT) for run in (sound, recorded))
+    same = (one.synced, len(one.between)) == (other.synced, len(other.between)) and one.old == other.old
+    return not same or with_it.pending != without.pending
+
+
+def _tell_none(trial: Trial, began: float, pruned: int) -> TrialResult:
+    """No state that a run with the sync does not have as well."""
+    return TrialResult(trial, Verdict.PASS, "", (), (), (), {}, 0, 0, round(time.monotonic() - began, 4), pruned=pruned)
 
 
 def _draw(trial: Trial, name: str) -> random.Random:

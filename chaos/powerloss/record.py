@@ -1,7 +1,7 @@
 """One clean run under the recorder, and what came of it: the history from which every cut is made."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chaos.drivers import Place, driver_environment, start_driver
@@ -30,7 +30,7 @@ REBUILT = ("ledger.end",)
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """What one clean run left. `epoch` is its driver's, `others` are the outputs of drivers before it by the names of their files, `output`
-    and `witness` what it said and what commands noted; `attributes` are those of the root."""
+    and `witness` what it said and what commands noted; `attributes` are those of the root. `record` is what `history` was read from."""
 
     history: History
     epoch: int
@@ -40,6 +40,11 @@ class Recorded:
     output: bytes
     witness: bytes
     attributes: dict[str, bytes]
+    record: bytes = b""
+
+    def without(self, point: str) -> "Recorded":
+        """The same run, whose syncs of one point cover nothing."""
+        return replace(self, history=read_history(read_events(self.record), point))
 
 
 def record_run(
@@ -65,10 +70,11 @@ def record_run(
     if wait_all_ended(left_behind(oracle.pid), QUIET_SECS):
         reap_all(oracle.pid)
     end_everything(os.getpid(), oracle.pid)
-    history = read_history(read_events(record.read_bytes()))
+    data = record.read_bytes()
+    history = read_history(read_events(data))
     output, witness = _read(place.output(epoch)), _read(place.witness)
     history.trouble += _find_trouble(history, place)
-    return Recorded(history, epoch, before, code, others, output, witness, read_attributes(place.work))
+    return Recorded(history, epoch, before, code, others, output, witness, read_attributes(place.work), data)
 
 
 def _wait(pid: int) -> int:

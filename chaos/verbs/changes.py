@@ -15,7 +15,7 @@ from chaos.taking import TAKING, keep_log
 ENDS_ALL = ("boot", "machine")
 """Losses that no process outlives."""
 SPACE = "space"
-OF_SPACE = ("spawner", "shim", "worker", "command", "fork")
+OF_SPACE = ("spawner", "shim", "worker", "filler", "command", "fork")
 """Roles of the processes of a space; the driver is none of them."""
 
 

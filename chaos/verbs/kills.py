@@ -34,8 +34,8 @@ def kill(scene: Scene, action: Action, reached: Reached | None) -> Fault:
 
 
 def is_half_written(step: str) -> bool:
-    """Whether the file worker stands between the two halves of a file's content."""
-    return step.startswith("worker@") and ".write.half:" in step
+    """Whether the file worker, or the second process of it, stands between the two halves of a file's content."""
+    return step.startswith(("worker@", "filler@")) and ".write.half:" in step
 
 
 def _has_command(scene: Scene) -> bool:

@@ -8,14 +8,20 @@ by the BLAKE3 of these bytes. Who reads one believes nothing of it: the name is 
 
 import struct
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 from blake3 import blake3
 
 from eventlog import codec
-from eventlog.bundle_format import Fields, decode_change
 from eventlog.errors import CorruptError
 from eventlog.image import Entry, Image, check_image, encode_change, put_change, root_hash
+from eventlog.later import later
+
+if TYPE_CHECKING:
+    from eventlog import bundle_format as form
+else:
+    form = later("eventlog.bundle_format")  # where a manifest is read
 
 MAGIC = b"crashworthy checkpoint 1\n"
 _MOST_LINES = 1 << 16
@@ -42,7 +48,7 @@ def decode_manifest(data: bytes, name: str) -> Checkpoint:
     """The checkpoint in the bytes of a manifest that is called `name` (hex). Raises CorruptError, saying what does not fit."""
     if blake3(data).hexdigest() != name:
         raise CorruptError("its bytes do not hash to its name")
-    fields = Fields(data)
+    fields = form.Fields(data)
     if fields.take(len(MAGIC)) != MAGIC:
         raise CorruptError("it is no manifest, or one of a newer version of crashworthy")
     root, count = fields.take(32), fields.u32()
@@ -52,7 +58,7 @@ def decode_manifest(data: bytes, name: str) -> Checkpoint:
     image: dict[bytes, Entry] = {}
     last: bytes | None = None
     for number in range(fields.number()):
-        change = decode_change(fields.sized(), f"path {number + 1}")
+        change = form.decode_change(fields.sized(), f"path {number + 1}")
         if change.entry is None or (last is not None and change.path <= last):
             raise CorruptError(f"path {number + 1} is no entry, or not in order")
         image[change.path] = change.entry

@@ -3,19 +3,25 @@
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
 from eventlog import steps
 from eventlog.errors import MisuseError, NeedsPersonError, ScanError
 from eventlog.image import Image, root_hash
+from eventlog.later import later
 from eventlog.ports import Clock
 from eventlog.show import show_text
 from eventlog.values import ContentId
-from recovery.checkpoints.directory import make_store, open_store
 from recovery.checkpoints.errors import CheckpointBusyError, CheckpointDamagedError, StoreMissingError
 from recovery.checkpoints.port import CheckpointStore, CheckpointWriter, check_contents
 from recovery.space.places import contains, look_at
 from recovery.workspace.content import read_verified
 from recovery.workspace.kept import KeptContents
+
+if TYPE_CHECKING:
+    from recovery.checkpoints import directory as stores
+else:
+    stores = later("recovery.checkpoints.directory")  # in one mode only
 
 STORE_NAME = "checkpoints"
 """Of the store in a state directory, where the session file names none."""
@@ -110,13 +116,13 @@ def check_store_place(store: str, workspace: str) -> None:
 
 def make_vault(directory: str, owner: str, clock: Clock) -> Vault:
     """The vault of a session that begins. Raises MisuseError."""
-    return Vault(make_store(directory), owner, clock)
+    return Vault(stores.make_store(directory), owner, clock)
 
 
 def open_vault(directory: str, owner: str, clock: Clock) -> Vault:
     """The vault of a session that has begun. Raises NeedsPersonError, naming the two ways out, when the store is not there."""
     try:
-        return Vault(open_store(directory), owner, clock)
+        return Vault(stores.open_store(directory), owner, clock)
     except StoreMissingError as error:
         raise NeedsPersonError(describe_missing(str(error))) from error
 

@@ -4,10 +4,12 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from eventlog import durable, events, steps
 from eventlog.errors import CorruptError, CrashworthyError, LogMissingError, ReplacedError, ScanError
 from eventlog.identity_files import DRIVE, Writing, forget_dead, highest_intended, leave_identity
+from eventlog.later import later
 from eventlog.ports import Clock
 from eventlog.process_identity import identify_self
 from eventlog.show import show_text
@@ -20,7 +22,6 @@ from recovery.driver.order import tell
 from recovery.facts import LOST_ROOTS, LedgerFact
 from recovery.gather import is_newer, open_ledger_fact
 from recovery.journal import Journal
-from recovery.new_ledger import Renewal, keep_newer, renew_ledger
 from recovery.opening import log_path, scan_cache_path, space_paths
 from recovery.redrive.record import issued_epoch
 from recovery.root import observe_root
@@ -34,6 +35,11 @@ from recovery.takeover import take_over
 from recovery.unlock import Unlock
 from recovery.workspace.scan import Scanner
 from recovery.workspace.watch import Watch
+
+if TYPE_CHECKING:
+    from recovery import new_ledger
+else:
+    new_ledger = later("recovery.new_ledger")  # where the ledger is not the one in force
 
 Found = Ledger | LogMissingError | CorruptError
 """A ledger that could be opened, or why none could."""
@@ -174,10 +180,12 @@ def _sound_ledger(begun: Begun, journal: Journal, found: Found, unlock: Unlock, 
     if isinstance(found, Ledger) and fact is LedgerFact.SOUND:
         return found, False
     order, settings, ports = begun.order, begun.settings, begun.ports
-    renewal = Renewal(journal, space_paths(order.state), ports.clock, ports.host, trust, settings.lock_secs, unlock.free_lock, tell)
+    renewal = new_ledger.Renewal(
+        journal, space_paths(order.state), ports.clock, ports.host, trust, settings.lock_secs, unlock.free_lock, tell
+    )  # fmt: skip
     if isinstance(found, Ledger) and is_newer(found, journal.state):
-        return keep_newer(renewal, found), False
-    made = renew_ledger(renewal, found, fact)
+        return new_ledger.keep_newer(renewal, found), False
+    made = new_ledger.renew_ledger(renewal, found, fact)
     made.judge_holders(settings.lock_secs, unlock.free_ledger(made))
     return made, True
 

@@ -4,7 +4,6 @@ Chosen once, when a drive or a handle begins; whether it is to be had is told by
 """
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
@@ -123,6 +122,8 @@ def explain_bubblewrap(workspace: str, path: str | None) -> str:
 
 def _probe(bubblewrap: Bubblewrap) -> str:
     """Why nothing can be run so, "" when it can."""
+    import subprocess  # only where the namespaced space is asked for: every start of a driver would wait for it
+
     try:
         done = subprocess.run(
             [*bubblewrap.wrap(), b"probe"], stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_SECS, check=False, env={}

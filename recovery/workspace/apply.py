@@ -58,6 +58,7 @@ from recovery.workspace.quarantine import Round, open_round
 from recovery.workspace.staging import Staging, clear_staging
 
 _STAGED_MODE = 0o600
+_PERMISSIONS = 0o777
 _MADE_MODE = 0o700
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
@@ -110,6 +111,7 @@ def _apply(
     ):
         write_before(quarantine.directory, quarantine.number, record, f"{step}.record")
         worker = _Worker(tree, quarantine, staging, pack, step)
+        mask = os.umask(0)  # a file is made with its mode, which is one call less for each than to set it afterwards
         try:
             for one in cut_stretches(plan.actions) if is_shared else plan.actions:
                 if isinstance(one, tuple):
@@ -117,6 +119,7 @@ def _apply(
                 else:
                     _perform(worker, one)
         finally:
+            os.umask(mask)
             worker.leave_staged()
     return Applied(plan.restored, plan.displaced, quarantine.number, tuple(worker.made))
 
@@ -400,10 +403,14 @@ def _make_pipe(name: bytes, directory: int, action: PlacePipe, step: str) -> Non
 
 def _make_file(worker: _Worker, name: bytes, directory: int, action: PlaceFile) -> None:
     step = f"{worker.step}.place"
-    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _STAGED_MODE, dir_fd=directory)
+    # Attributes need write permission, an ACL is to be there before the mode, and set-id bits are cleared by what is written.
+    has_mode = not (action.xattrs or action.acl or action.mode & ~_PERMISSIONS)
+    made_mode = action.mode if has_mode else _STAGED_MODE
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, made_mode, dir_fd=directory)
     try:
         _copy_verified(worker.pack, descriptor, action, step)
-        set_new_attributes(descriptor, action.mode, action.xattrs, action.mtime_ns, step, owner=action.owner, acl=action.acl)
+        mode = None if has_mode else action.mode
+        set_new_attributes(descriptor, mode, action.xattrs, action.mtime_ns, step, owner=action.owner, acl=action.acl)
         if worker.staged is not None and (action.xattrs, action.owner, action.acl) == (None, None, None):
             worker.staged.made.append(Made(action.path, key_of(os.fstat(descriptor)), action.content))
     finally:

@@ -12,7 +12,6 @@ import gc
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
@@ -100,6 +99,8 @@ def _run(work: Work, writing: int, parent: int) -> None:
         code = 0
     except BaseException:  # noqa: BLE001
         # The last line of a forked process: whatever it was, the evidence goes to stderr and the process ends.
+        import traceback  # only here: it costs every start of a driver two modules of the tokenizer
+
         traceback.print_exc()
         sys.stderr.flush()
     finally:

@@ -17,6 +17,9 @@ from eventlog.checkout import cut_runs
 from recovery.workspace.actions import PlaceFile, RestorePlan
 
 _PIECE_BYTES = 1 << 20
+_GATHERED_BYTES = 1 << 18
+"""Small contents are written so many bytes at a time: of more the memory goes back to the kernel between two writes, and is asked for and
+cleared again, which costs more than the calls that it saves."""
 WHOLE_BYTES = 1 << 18
 """What is no larger is taken out of the pack in one piece; the piece that is read holds several of them."""
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -50,13 +53,13 @@ def write_pack(path: str, plan: RestorePlan, read: Callable[[Iterable[bytes]], I
 
 
 def _gather(pieces: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """The pieces in lists of _PIECE_BYTES: small contents are written many at a time."""
+    """The pieces in lists of _GATHERED_BYTES: small contents are written many at a time."""
     held: list[bytes] = []
     size = 0
     for piece in pieces:
         held.append(piece)
         size += len(piece)
-        if size >= _PIECE_BYTES or len(held) == durable.MOST_PIECES:
+        if size >= _GATHERED_BYTES or len(held) == durable.MOST_PIECES:
             yield held
             held, size = [], 0
     if held:

@@ -146,6 +146,8 @@ class Walk:
     def read_names(self, frame: Frame, stamp: Key) -> None:
         """Look at the names of the innermost directory, and choose which to descend into."""
         self.look_at_names(frame, self._list(frame, stamp), frame.listing.keys)
+        if stamp[CHANGE_TIME] < self._trust.before:  # only now: of a look that failed, the names not come to would be taken for gone (I11)
+            frame.listing.stamp = stamp
         frame.pending = list(frame.listing.below)
 
     def _list(self, frame: Frame, stamp: Key) -> list[bytes]:
@@ -160,8 +162,6 @@ class Walk:
             names.discard(self._reserved)
         for name in listing.keys.keys() - names:
             self._forget(frame, name)
-        if stamp[CHANGE_TIME] < self._trust.before:
-            listing.stamp = stamp
         return list(names - listing.keys.keys())
 
     def look_at_names(self, frame: Frame, new: Iterable[bytes], known: Mapping[bytes, Key | None]) -> None:

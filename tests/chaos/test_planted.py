@@ -15,6 +15,7 @@ from types import ModuleType
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from chaos import __main__ as command
 from chaos import console
@@ -246,6 +247,12 @@ def trial_of(verdict: Verdict, oracle: str = "order") -> TrialResult:
     """A trial of which one oracle said this."""
     trial = Trial(1, "small", (Action("driver@1:x:1", "kill"),))
     return make_result(trial, verdict, oracles=(OracleVerdict(oracle, verdict, "in words"),))
+
+
+def test_where_a_bug_was_met_is_told_by_what_was_done(tmp_path: Path) -> None:
+    met = replace(trial_of(Verdict.FAIL), trial=Trial(1, "small", (Action("", "corrupt", path="log", content="flip 1 2"),)))
+    caught = judge(bug_of("engine", tmp_path, "order"), ran(1, met))
+    assert caught == Caught("order", 1.5, 'small, corrupt "log" "flip 1 2": in words')
 
 
 def bug_of(target: str, tmp_path: Path, expect: str) -> Bug:

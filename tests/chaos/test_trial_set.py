@@ -36,7 +36,7 @@ def test_sets_survive_the_way_through_json(several: list[TrialSet]) -> None:
 
 def test_no_table_is_the_plain_set_and_an_empty_one_too() -> None:
     assert parse_trial_sets([], "file") == parse_trial_sets([{}], "file") == (TrialSet(),)
-    assert TrialSet() == TrialSet((), ("driver", "spawner", "shim", "worker"), (), "", 0, 0, "")
+    assert TrialSet() == TrialSet((), ("driver", "spawner", "shim", "worker", "filler"), (), "", 0, 0, "")
 
 
 def test_a_set_is_read_with_its_roles_in_order() -> None:
@@ -58,10 +58,10 @@ MISTAKES = {
     "no table": (["kill"], "file: trials 1: expected a table, found str"),
     "unknown key": ([{}, {"kil": []}], "file: trials 2: unknown key 'kil'; a set of trials has before, call, until, kill, freeze"),
     "unknown role": (
-        [{"kill": ["drivers"]}], "file: trials 1: kill must be a list of driver, spawner, shim, worker, redriver; found ['drivers']"
+        [{"kill": ["drivers"]}], "file: trials 1: kill must be a list of driver, spawner, shim, worker, filler, redriver; found ['drivers']"
     ),
     "one role": (
-        [{"freeze": "driver"}], "file: trials 1: freeze must be a list of driver, spawner, shim, worker, redriver; found 'driver'"
+        [{"freeze": "driver"}], "file: trials 1: freeze must be a list of driver, spawner, shim, worker, filler, redriver; found 'driver'"
     ),
     "a shim by number": ([{"freeze": ["shim.1"]}], "file: trials 1: freeze must be a list of driver"),
     "before": (

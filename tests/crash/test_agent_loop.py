@@ -15,7 +15,7 @@ ROLES = ("driver", "shim", "spawner")
 FIRST, LAST = "driver@1:recovered:1", "driver@1:finish.commit.after:1"
 
 
-MODES: tuple[Mode, ...] = ("transactional", "checkpoint")
+MODES: tuple[Mode, ...] = ("transactional", "checkpoint", "auto")
 
 
 def start_agent(sandbox: Sandbox, mode: Mode) -> None:

@@ -35,6 +35,28 @@ def test_no_import_of_the_project_hides_inside_a_function(file: Path) -> None:
     assert not hidden, f"{file}: move to the top of the module: {sorted(hidden)}"
 
 
+def find_later(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
+    """(line, name, module) of each module that is imported at its first use (eventlog/later.py)."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "later":
+            yield node.lineno, ast.unparse(node.targets[0]), str(ast.literal_eval(node.value.args[0]))
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_what_is_imported_later_stands_where_imports_are_read(file: Path) -> None:
+    """mypy and the import contract see the module itself, under the same name."""
+    tree = ast.parse(file.read_bytes())
+    said = {
+        (alias.asname or alias.name, f"{one.module}.{alias.name}")
+        for node in tree.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for one in node.body
+        if isinstance(one, ast.ImportFrom)
+        for alias in one.names
+    }
+    assert [(line, name, module) for line, name, module in find_later(tree) if (name, module) not in said] == []
+
+
 def test_the_oracle_uses_the_standard_library_and_two_others_only() -> None:
     allowed = {"blake3", "zstandard"} | set(sys.stdlib_module_names)
     for file in sorted((ROOT / "chaos" / "oracle").rglob("*.py")):

@@ -184,7 +184,8 @@ def run_eventlog(*arguments: object) -> None:
     subprocess.run([sys.executable, "-m", "eventlog", *map(str, arguments)], check=True, capture_output=True, cwd=PROJECT)
 
 
-def test_a_moved_session_is_driven_elsewhere_from_the_bundle_alone(sandbox: Sandbox) -> None:
+def moved_away(sandbox: Sandbox) -> Path:
+    """A session that was cut and moved into a bundle, of which nothing is left but that; the state directory that it was imported into."""
     session = sandbox.session(*CALLS)
     step = "driver@1:intent.commit.before:2"
     driver = sandbox.start("run", session, epoch=1, wait=(step,))
@@ -195,6 +196,11 @@ def test_a_moved_session_is_driven_elsewhere_from_the_bundle_alone(sandbox: Sand
     shutil.rmtree(sandbox.root)
     elsewhere = sandbox.base / "elsewhere"
     run_eventlog("import", elsewhere, sandbox.base / "bundle", "--new")
+    return elsewhere
+
+
+def test_a_moved_session_is_driven_elsewhere_from_the_bundle_alone(sandbox: Sandbox) -> None:
+    elsewhere = moved_away(sandbox)
     refused = sandbox.run("drive", elsewhere)
     assert refused.code == 78 and f"`recovery place {elsewhere} --workspace DIR`" in refused.sentence()
     placed = sandbox.run("place", elsewhere, "--workspace", sandbox.base / "there", "--json", SESSION_HOLDERS_DIR=str(sandbox.base / "h2"))
@@ -202,6 +208,38 @@ def test_a_moved_session_is_driven_elsewhere_from_the_bundle_alone(sandbox: Sand
     driven = sandbox.run("drive", elsewhere, SESSION_HOLDERS_DIR=str(sandbox.base / "h2"))
     assert driven.code == 0, driven.err
     assert read_contents(sandbox.base / "there") == ENDS
+
+
+REBUILD_STEPS = (
+    "driver@9:decision.commit.before:1",
+    "driver@9:decision.commit.after:1",
+    "driver@9:root.commit.before:1",
+    "worker@9:restore.place.move.after:1",
+    "driver@9:restored.syncfs.before:1",
+    "driver@9:restored.commit.before:1",
+    "driver@9:restored.commit.after:1",
+)
+
+
+BY_PERSON = tuple(step for step in REBUILD_STEPS if "root.commit" not in step)
+"""A person's rebuild records the root in the commit of its decision."""
+
+
+@pytest.mark.parametrize(
+    ("how", "step"), [*(("drive", step) for step in REBUILD_STEPS), *(("settle --rebuild", step) for step in BY_PERSON)]
+)
+def test_a_workspace_rebuilt_from_a_bundle_alone_is_whole_wherever_that_is_cut(sandbox: Sandbox, how: str, step: str) -> None:
+    elsewhere, there, registry = moved_away(sandbox), sandbox.base / "there", {"SESSION_HOLDERS_DIR": str(sandbox.base / "h2")}
+    assert sandbox.run("place", elsewhere, "--workspace", there, **registry).code == 0
+    verb, *options = how.split()
+    driver = sandbox.start(verb, elsewhere, *options, epoch=9, wait=(step,), **registry)
+    sandbox.steps.kill(step, driver)
+    driver.end()
+    again = sandbox.run("drive", elsewhere, **registry)
+    assert again.code == 0, again.err
+    decided = [event.label for event in stored_of(elsewhere, "nightly") if isinstance(event, events.RecoveryDecided) and event.obligation]
+    assert len(decided) == 1 and decided[0] in ("root_lost", "rebuild_by_person")
+    assert read_contents(there) == ENDS
 
 
 def test_what_a_repair_made_is_forked_and_driven_whatever_its_file_is_called(sandbox: Sandbox) -> None:

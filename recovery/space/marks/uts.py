@@ -13,7 +13,6 @@ move out of a cgroup is not.
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 from types import TracebackType
 
@@ -202,6 +201,8 @@ def _living_task(pid: int) -> str:
 def _read_name(user: int, descriptor: int) -> str:
     """The domain name of a UTS namespace, asked by a program of its own that enters it; "" where this user may not: then it is nobody's
     that this user could have made. Raises FenceIncompleteError when it cannot be asked."""
+    import subprocess  # only where such a namespace is met: every start of a driver would wait for it
+
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", _READER, str(user), str(descriptor)],
         pass_fds=[user, descriptor], capture_output=True, timeout=READER_SECS, check=False,

@@ -49,3 +49,8 @@ def test_a_trial_of_damage_must_be_judged_by_the_oracles_of_damage() -> None:
     plan = enumerate_damage(Recording("small", (format_size("log", 10),), RESULT), 1, 1).trials[0].plan
     assert required_of_damage(make_scenario(), plan) == {"damage", "looked-only", "driven"}
     assert required_of_damage(make_scenario()) == {"sound"}
+
+
+def test_of_a_record_or_a_blob_only_what_is_its_own_is_damaged() -> None:
+    kinds = {name: {one.kind for one in list_damage(name, 400, random.Random(1))} for name in ("record.1", "blob.1", "content.1")}
+    assert kinds["record.1"] == {"flip"} and kinds["blob.1"] == {"flip", "zero", "stale"} and "cut" in kinds["content.1"]

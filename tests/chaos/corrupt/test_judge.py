@@ -97,3 +97,8 @@ def test_a_command_that_only_looks_and_changed_a_file_is_a_failure() -> None:
 )
 def test_a_driver_reaches_the_same_end_or_refuses_with_a_sentence(code: int, err: str, tree: dict[str, str], verdict: Verdict) -> None:
     assert judge_drive(Said("recovery drive", code, "", err), "detected", tree, {"a": "1"}).verdict is verdict
+
+
+def test_a_driver_that_refuses_what_no_other_command_tells_of_is_a_failure() -> None:
+    refused = Said("recovery drive", 78, "", TOLD.replace("eventlog:", "recovery:"))
+    assert judge_drive(refused, "harmless", {}, {"a": "1"}).verdict is Verdict.FAIL
