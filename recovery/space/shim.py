@@ -134,16 +134,17 @@ class _Shim:
                 poll = FloorPoll(self._clock, self._look_at_floor)
                 readers = Readers(listener, self._request.key, self._identity, self._keepers, poll, self._end_command)
                 self._run(readers)
-                is_current = max(self._ledger.floor, readers.newest_epoch) <= self._order.epoch
-                is_idle = may_go_on and is_current
-                steps.reach("idle")
-                return self._tell(Ended(self._request.key, is_idle)) and is_idle  # the driver goes on while the socket is given back
         except StaleEpochError as error:
             self._tell(Stale(str(error)))
             return False
         except (CrashworthyError, OSError) as error:
             self._tell(protocol.tell_failure(error))
             raise
+        is_current = max(self._ledger.floor, readers.newest_epoch) <= self._order.epoch
+        is_idle = may_go_on and is_current
+        steps.reach("idle")
+        # Told last: a step that the shim passes after this would find the driver gone on, and whoever is frozen there would hold nobody.
+        return self._tell(Ended(self._request.key, is_idle)) and is_idle
 
     def _starting_mark(self) -> Start:
         first = None if self._joined.first is None else identify(self._joined.first, self._host)

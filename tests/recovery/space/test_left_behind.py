@@ -111,7 +111,7 @@ def test_rule_S11_what_is_held_against_a_call_stands_in_its_outcome_and_stops_th
     assert driver.code == 78
     told = re.search(r"call 1 left 1 processes running, which were ended \(left_behind = fail\): (.*); its outcome is recorded", driver.err)
     assert told is not None, driver.err
-    assert re.fullmatch(r"ended before they could be named|[0-9]+ \(sleep\)", told[1])
+    assert re.fullmatch(r"ended before they could be named|[0-9]+ \((bash|setsid|sleep)\)", told[1])
     assert told[1] != "ended before they could be named" or mark == "pid-namespace"  # whose end takes all else with it
     assert sleepers(sandbox) == []
     assert [(event.exit.code, event.reason) for event in sandbox.of_kind(events.CallSettled)] == [
