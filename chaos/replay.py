@@ -15,7 +15,7 @@ from chaos.options import check_engine
 from chaos.powerloss.copies import ENTRY as COPY
 from chaos.powerloss.copies import MODE as COPY_MODE
 from chaos.powerloss.enumerate import ENTRY as POWER
-from chaos.results import Verdict
+from chaos.results import Trial, Verdict
 from chaos.scenario import from_json
 from chaos.syscalls.level import SYSCALL
 from chaos.target.client import TargetZygote
@@ -24,6 +24,7 @@ from chaos.transcript import Transcript, read_transcript
 from chaos.volume import NAMESPACE
 from chaos.zygote_client import ProcessZygote, ZygoteError, zygote_command
 from eventlog.errors import MisuseError
+from eventlog.show import show_word
 
 
 def replay(
@@ -37,15 +38,8 @@ def replay(
     target = read_target(recorded.scenario, file)
     if target is not None and (engine or from_zero):
         raise MisuseError(f"{file}: this trial is of a target, which has no engine copy and no saved state; leave the option away")
-    if target is None and recorded.result.trial.entry == SYSCALL:
-        step = recorded.result.trial.plan[0].at if recorded.result.trial.plan else ""
-        raise MisuseError(f"{file}: this trial was killed by strace, not at a step; repeat it with chaos --level syscall --step {step}")
-    if recorded.result.trial.entry == POWER:
-        step = recorded.result.trial.plan[-1].at
-        raise MisuseError(f"{file}: this trial lost its power; repeat it with the same seed and chaos --mode powerloss --step {step}")
-    if recorded.result.trial.entry == COPY:
-        step = recorded.result.trial.plan[-1].at
-        raise MisuseError(f"{file}: this trial lost its power on a real file system; repeat it with chaos --mode {COPY_MODE} --step {step}")
+    if target is None:
+        _refuse_unplayable(file, recorded.result.trial)
     replayed = _play_target(target, recorded) if target else _play_again(recorded, check_engine(engine), from_zero)
     divergence = find_divergence(recorded, replayed)
     if explain_it:
@@ -58,6 +52,19 @@ def replay(
     what = "starts" if target else "events"
     print(f"REPLAYED the same {len(replayed.events)} {what}; verdict then {then}, now {now}")
     return exit_code_of(now)
+
+
+def _refuse_unplayable(file: str, trial: Trial) -> None:
+    """Raise MisuseError, with the command that repeats it, for a trial that only its own campaign can play."""
+    if trial.entry not in (SYSCALL, POWER, COPY):
+        return
+    at = trial.plan[-1].at if trial.plan else ""
+    where = f"--scenario {show_word(trial.scenario)} --step {show_word(at)}"
+    if trial.entry == SYSCALL:
+        raise MisuseError(f"{file}: this trial was killed by strace, not at a step; repeat it with `chaos --level syscall {where}`")
+    if trial.entry == POWER:  # which states of the disk are tried is drawn
+        raise MisuseError(f"{file}: this trial lost its power; repeat it with `chaos --mode powerloss {where} --seed {trial.seed}`")
+    raise MisuseError(f"{file}: this trial lost its power on a real file system; repeat it with `chaos --mode {COPY_MODE} {where}`")
 
 
 def _play_target(target: Target, recorded: Transcript) -> Transcript:

@@ -172,11 +172,21 @@ def test_a_file_that_is_not_there_is_one_sentence_and_254(tmp_path: Path) -> Non
     assert done.stderr.startswith("chaos: nothing.json: cannot be read") and done.stderr.count("\n") == 1
 
 
-def test_a_trial_of_the_syscall_level_is_refused_with_the_command_that_repeats_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("entry", "plan", "command"),
+    [
+        ("syscall", "kill driver@1:syscall.pwrite64:7", "chaos --level syscall --scenario small --step driver@1:syscall.pwrite64:7"),
+        ("power", "cut driver@1:cut.sync.wal:3", "chaos --mode powerloss --scenario small --step driver@1:cut.sync.wal:3 --seed 5"),
+        ("copy", "cut driver@1:copy.ext4.sync.wal:3", "chaos --mode crosscheck --scenario small --step driver@1:copy.ext4.sync.wal:3"),
+    ],
+)
+def test_a_trial_that_only_its_campaign_can_play_is_refused_with_the_command_that_repeats_it(
+    tmp_path: Path, entry: str, plan: str, command: str
+) -> None:
     transcript = make_transcript([])
-    trial = Trial(1, "small", parse_plan("kill driver@1:syscall.pwrite64:7"), "syscall", "syscall")
+    trial = Trial(1, "small", parse_plan(plan), entry, entry, seed=5)
     result = msgspec.structs.replace(transcript.result, trial=trial)
     write_transcript(tmp_path, msgspec.structs.replace(transcript, result=result))
     done = run_chaos("replay", "trial.json", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (254, "")
-    assert "repeat it with chaos --level syscall --step driver@1:syscall.pwrite64:7" in done.stderr
+    assert f"repeat it with `{command}`" in done.stderr
