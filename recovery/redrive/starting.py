@@ -82,10 +82,10 @@ class IdleDriver:
 def idle_command(finders: Sequence[object], environment: Mapping[str, str]) -> list[str]:
     """The command of an idle process. Without `site`, which costs a start a tenth of its time, where the paths of this process say all
     about where its modules are: nobody finds some in another way (as some editable installations do), no module of the person's own
-    (`sitecustomize`) has to be there, and nothing measures what starts (coverage)."""
+    (`sitecustomize`) has to be there, nothing measures what starts (coverage), and its first lines are a file, not part of an archive."""
     is_told_by_paths = all(getattr(finder, "__module__", "") in _PATHS_SAY_ALL for finder in finders)
     is_left_alone = not _OF_SITE.intersection(sys.modules) and not any(name.startswith("COVERAGE_") for name in environment)
-    if not (is_told_by_paths and is_left_alone):
+    if not (is_told_by_paths and is_left_alone and os.path.isfile(_IDLE)):
         return [sys.executable, "-m", "recovery.redrive.idle"]
     return [sys.executable, "-S", "-P", _IDLE, *(os.path.abspath(path) for path in sys.path)]
 

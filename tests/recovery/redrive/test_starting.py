@@ -1,8 +1,10 @@
 """How a process that becomes a driver is started: without what few drivers need, and without `site` where nothing is lost by that."""
 
+import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,19 @@ def test_site_stays_where_paths_do_not_say_all(plain: dict[str, str], why: str, 
     assert command == [sys.executable, "-m", "recovery.redrive.idle"]
     plain.pop("COVERAGE_PROCESS_START", None)
     assert "site" in imported(command, {**plain, "PYTHONPATH": str(ROOT)}, tmp_path)
+
+
+def test_site_stays_where_the_package_is_in_an_archive(plain: dict[str, str], tmp_path: Path) -> None:
+    """A file in an archive is none that the interpreter could be given, and every start would end at once."""
+    archive = tmp_path / "packages.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for name in ("eventlog", "recovery"):
+            for path in sorted((ROOT / name).rglob("*.py")):
+                file.write(path, path.relative_to(ROOT))
+    ask = "import json, os, sys; from recovery.redrive.starting import idle_command; print(json.dumps(idle_command((), os.environ)))"
+    inside = {**plain, "PYTHONPATH": os.pathsep.join([str(archive), *(path for path in sys.path if path and path != str(ROOT))])}
+    told = subprocess.run([sys.executable, "-c", ask], cwd=tmp_path, env=inside, capture_output=True, text=True, timeout=120, check=True)
+    assert "recovery.driver.entry" in imported(json.loads(told.stdout), inside, tmp_path)
 
 
 def test_a_start_looks_for_modules_where_its_redriver_does(plain: dict[str, str]) -> None:
