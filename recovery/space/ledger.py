@@ -37,7 +37,7 @@ from eventlog.holder import Holder
 from eventlog.ports import Clock
 from eventlog.show import show_text
 from recovery.space.epochs import check_at_floor
-from recovery.space.ledger_lines import Reading, encode_line
+from recovery.space.ledger_lines import DIGITS, Reading, encode_line
 from recovery.space.lock import FileLock, choose_pause, try_lock, unlock
 from recovery.space.private import open_private, tighten
 from recovery.space.records import Advance, Header, LedgerState, Prepare, Record, Sealed, compact_state
@@ -214,7 +214,11 @@ class LedgerView:
             raise CorruptError(
                 f"{self.name}: shorter than it was (line {self._reading.lines} was its last good one); put the whole file back"
             )
-        self._offset = _take_new(self._descriptor, self._reading, self._offset, held.st_size)
+        before = self._reading.size
+        try:
+            _take_new(self._descriptor, self._reading, self._offset, held.st_size)
+        finally:  # a line that was taken is not given again, also where one after it was refused
+            self._offset += self._reading.size - before
         self._size = held.st_size
 
     def sync(self) -> None:
@@ -370,6 +374,7 @@ class Ledger(LedgerView):
             return
         torn = os.pread(self._descriptor, self._size - self._offset, self._offset)
         line = encode_line(self._reading.last, Sealed(len(torn), torn[:64].hex()))
+        self._reading.check_before(line[DIGITS:-1])
         durable.overwrite_tail(self._descriptor, self._offset, line, "ledger.seal")
         self.refresh()
         self._note_end(self._reading.written)
@@ -377,6 +382,7 @@ class Ledger(LedgerView):
     def append_locked(self, record: Record, name: str, *, is_shared: bool = False) -> None:
         """Append under the lock; called by LedgerTransaction only. A shared one is synced by `sync`, once the lock is let go."""
         line = encode_line(self._reading.last, record)
+        self._reading.check_before(line[DIGITS:-1])
         os.lseek(self._descriptor, 0, os.SEEK_END)
         append = durable.append_unsynced if is_shared else durable.append_record
         append(self._descriptor, line, f"ledger.{name}")

@@ -11,6 +11,8 @@ from eventlog.errors import CorruptError
 from recovery.space.records import Compacted, Header, LedgerState, Record, fold_record
 
 LEDGER_FORMAT = 1
+DIGITS = 33
+"""Bytes before the JSON of a line."""
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Record)
 
@@ -58,6 +60,7 @@ class Reading:
         self.last = b""
         self.lines = 0
         self.written = 0
+        self.size = 0  # of these lines in bytes, newlines and all
 
     @property
     def state(self) -> LedgerState:
@@ -79,6 +82,11 @@ class Reading:
         """What the lines folded so far come to, also of a file that turned out to be damaged further on."""
         return self._state
 
+    def check_before(self, body: bytes) -> None:
+        """Raise as `state` does where a line with this JSON cannot follow, as it concerns the ledger and not all lines so far do fold."""
+        if find_key(body) is None:
+            self._fold()
+
     @property
     def floor(self) -> int:
         """`state.floor`, for which no line of a single key has to be folded."""
@@ -90,7 +98,8 @@ class Reading:
         return self._state.header
 
     def take(self, line: bytes) -> None:
-        """Verify one line, given without its newline, and see to it that it is folded. Raises CorruptError."""
+        """Verify one line, given without its newline, and see to it that it is folded. Raises CorruptError: then the line is not taken, and
+        may be given again."""
         digits, _, body = line.partition(b" ")
         if len(digits) != 32 or digits != _check(self.last, body):
             raise CorruptError(
@@ -99,7 +108,6 @@ class Reading:
             )
         number = self.lines + 1
         self._unfolded[number] = body
-        self.written += 1
         key = find_key(body)
         if key is None:
             self._fold()
@@ -107,6 +115,8 @@ class Reading:
             self._numbers.setdefault(key, []).append(number)
         self.last = digits
         self.lines = number
+        self.written += 1
+        self.size += len(line) + 1
 
     def _fold(self) -> None:
         for number in list(self._unfolded):

@@ -1,5 +1,8 @@
 """Which lines a reader folds, and that it cannot be told from what it says."""
 
+from contextlib import suppress
+from pathlib import Path
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -7,6 +10,7 @@ from hypothesis import strategies as st
 
 from eventlog.errors import CorruptError
 from recovery.space import ledger_lines
+from recovery.space.ledger import LedgerView, append_fenced
 from recovery.space.ledger_lines import Reading, encode_line, find_key
 from recovery.space.records import (
     Advance,
@@ -18,11 +22,12 @@ from recovery.space.records import (
     Record,
     Register,
     Rejoin,
+    ScanFailed,
     Sealed,
     Void,
     fold_record,
 )
-from tests.recovery.space.ledgers import ME, end_key, prepare_key, start_key
+from tests.recovery.space.ledgers import ME, end_key, make_ledger, open_ledger, prepare_key, start_key
 
 KEYS = ["log/n/1/1/1", "log/n/d7/1", "by hand", 'a "quoted" key', "back\\slash", "líne\n", "☃", ""]
 HEADER = Header(1, "id", 1)
@@ -122,3 +127,32 @@ def test_a_line_that_cannot_be_folded_is_told_of_each_time_its_key_is_asked_for(
     for _ in range(2):
         with pytest.raises(CorruptError, match="line 2"):
             reading.state  # noqa: B018
+
+
+def test_rule_S3_nothing_of_the_ledger_itself_is_appended_after_a_line_that_cannot_be_folded(tmp_path: Path) -> None:
+    """Other keys may be told of without such a line; a record of the whole says what all before it come to."""
+    made = make_ledger(tmp_path, prepare_key("other"))
+    other = open_ledger(made.path)
+    made.refresh()
+    with other.transaction() as transaction, suppress(CorruptError):
+        transaction.append(start_key("never prepared"))
+    before = (tmp_path / "ledger").read_bytes()
+    for _ in range(2):
+        with pytest.raises(CorruptError, match="key never prepared was never prepared"):
+            append_fenced(made, 1, ScanFailed(1, 1, "x"))
+    assert (tmp_path / "ledger").read_bytes() == before
+
+
+def test_a_line_that_cannot_be_folded_is_named_again_by_a_reader_that_met_it_among_others(tmp_path: Path) -> None:
+    """Its own cause each time: not that the ledger was damaged, with the advice to put back a copy."""
+    made = make_ledger(tmp_path, prepare_key("other"))
+    view, last = LedgerView(made.path), (tmp_path / "ledger").read_bytes().splitlines()[-1][:32]
+    with (tmp_path / "ledger").open("ab") as file:
+        for record in (start_key("other"), start_key("never prepared"), ScanFailed(1, 1, "x")):
+            line = encode_line(last, record)
+            last = line[:32]
+            file.write(line)
+    for _ in range(2):
+        with pytest.raises(CorruptError, match="key never prepared was never prepared"):
+            view.refresh()
+    view.close()
