@@ -11,7 +11,7 @@ import pytest
 from chaos.area import open_area
 from chaos.catalogue import choose
 from chaos.powerloss.enumerate import MODE, enumerate_cuts
-from chaos.powerloss.syncs import NEEDLESS
+from chaos.powerloss.syncs import NEEDLESS, find_syncs
 from chaos.results import Recording, Verdict
 from chaos.scenario import Scenario
 from chaos.trees import remove_tree
@@ -62,6 +62,13 @@ def test_no_cut_shows_that_a_needless_sync_is_missing(runs: dict[str, Run], poin
     states, bad = runs[name].try_without(point)
     assert bad == []
     print(f"SHOWN {point} {name}: {states} states")
+
+
+@pytest.mark.soak
+def test_every_sync_that_is_called_needless_is_passed_by_a_scenario(runs: dict[str, Run]) -> None:
+    """Without one that nobody makes every disk is as it was, and nothing would have been tried."""
+    passed = {point.name for point in find_syncs([run.recording.steps for run in runs.values()], ())}
+    assert [point for point in NEEDLESS if point not in passed] == []
 
 
 def test_a_cut_shows_that_a_needed_sync_is_missing(runs: dict[str, Run]) -> None:
