@@ -61,7 +61,7 @@ def _refuse_unplayable(file: str, trial: Trial) -> None:
         return
     kind, what = {
         SYSCALL: (["--level", SYSCALL], "was killed by strace, not at a step"),
-        POWER: (["--mode", POWER_MODE, "--seed", str(trial.seed)], "lost its power"),  # the seed draws the states of the disk that are tried
+        POWER: (["--mode", POWER_MODE, "--seed", str(trial.seed)], "lost its power"),  # the seed draws states of the disk
         COPY: (["--mode", COPY_MODE], "lost its power on a real file system"),
     }[trial.entry]
     words = [*kind, "--scenario", trial.scenario, "--step", trial.plan[-1].at if trial.plan else ""]
