@@ -1,5 +1,6 @@
 """`chaos replay`: play a kept trial again, and say whether the same happened."""
 
+import shlex
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +16,7 @@ from chaos.options import check_engine
 from chaos.powerloss.copies import ENTRY as COPY
 from chaos.powerloss.copies import MODE as COPY_MODE
 from chaos.powerloss.enumerate import ENTRY as POWER
+from chaos.powerloss.enumerate import MODE as POWER_MODE
 from chaos.results import Trial, Verdict
 from chaos.scenario import from_json
 from chaos.syscalls.level import SYSCALL
@@ -24,7 +26,6 @@ from chaos.transcript import Transcript, read_transcript
 from chaos.volume import NAMESPACE
 from chaos.zygote_client import ProcessZygote, ZygoteError, zygote_command
 from eventlog.errors import MisuseError
-from eventlog.show import show_word
 
 
 def replay(
@@ -58,13 +59,13 @@ def _refuse_unplayable(file: str, trial: Trial) -> None:
     """Raise MisuseError, with the command that repeats it, for a trial that only its own campaign can play."""
     if trial.entry not in (SYSCALL, POWER, COPY):
         return
-    at = trial.plan[-1].at if trial.plan else ""
-    where = f"--scenario {show_word(trial.scenario)} --step {show_word(at)}"
-    if trial.entry == SYSCALL:
-        raise MisuseError(f"{file}: this trial was killed by strace, not at a step; repeat it with `chaos --level syscall {where}`")
-    if trial.entry == POWER:  # which states of the disk are tried is drawn
-        raise MisuseError(f"{file}: this trial lost its power; repeat it with `chaos --mode powerloss {where} --seed {trial.seed}`")
-    raise MisuseError(f"{file}: this trial lost its power on a real file system; repeat it with `chaos --mode {COPY_MODE} {where}`")
+    kind, what = {
+        SYSCALL: (["--level", SYSCALL], "was killed by strace, not at a step"),
+        POWER: (["--mode", POWER_MODE, "--seed", str(trial.seed)], "lost its power"),  # the seed draws states of the disk
+        COPY: (["--mode", COPY_MODE], "lost its power on a real file system"),
+    }[trial.entry]
+    words = [*kind, "--scenario", trial.scenario, "--step", trial.plan[-1].at if trial.plan else ""]
+    raise MisuseError(f"{file}: this trial {what}; repeat it with `chaos {shlex.join(words)}`")
 
 
 def _play_target(target: Target, recorded: Transcript) -> Transcript:

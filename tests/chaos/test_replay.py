@@ -176,7 +176,7 @@ def test_a_file_that_is_not_there_is_one_sentence_and_254(tmp_path: Path) -> Non
     ("entry", "plan", "command"),
     [
         ("syscall", "kill driver@1:syscall.pwrite64:7", "chaos --level syscall --scenario small --step driver@1:syscall.pwrite64:7"),
-        ("power", "cut driver@1:cut.sync.wal:3", "chaos --mode powerloss --scenario small --step driver@1:cut.sync.wal:3 --seed 5"),
+        ("power", "cut driver@1:cut.sync.wal:3", "chaos --mode powerloss --seed 5 --scenario small --step driver@1:cut.sync.wal:3"),
         ("copy", "cut driver@1:copy.ext4.sync.wal:3", "chaos --mode crosscheck --scenario small --step driver@1:copy.ext4.sync.wal:3"),
     ],
 )
